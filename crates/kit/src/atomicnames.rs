@@ -22,6 +22,25 @@ pub trait AtomicNames: Names + State + Orphans + InodeTable + InodeStore<Inode: 
     /// Enters a name.
     fn enter(&mut self, dir: &Self::Inode, at: Self::Vacancy, name: &[u8], to: (Ino, FileType)) -> Result<()>;
 
+    /// Enters a name, and touches its directory, which gets so many links more.
+    fn enter_now(
+        &mut self,
+        dir: &Self::Inode,
+        at: Self::Vacancy,
+        name: &[u8],
+        to: (Ino, FileType),
+        (now, links): (Time, i32),
+    ) -> Result<()> {
+        self.enter(dir, at, name, to)?;
+        touch(self, dir.ino(), now, links)
+    }
+
+    /// Removes an entry, and touches its directory.
+    fn erase_now(&mut self, dir: &Self::Inode, name: &[u8], slot: &Self::Slot, now: Time) -> Result<()> {
+        self.erase(dir, name, slot)?;
+        touch(self, dir.ino(), now, 0)
+    }
+
     /// Makes an entry name another inode.
     fn point(&mut self, dir: &Self::Inode, slot: &Self::Slot, to: (Ino, FileType)) -> Result<()>;
 
@@ -33,6 +52,16 @@ pub trait AtomicNames: Names + State + Orphans + InodeTable + InodeStore<Inode: 
 
     /// Makes a new inode in a directory, with no name yet. A directory has two links.
     fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
+
+    /// Whether [`new_file`](AtomicNames::new_file) takes so many bytes.
+    fn takes_bytes(&self, _len: usize) -> bool {
+        false
+    }
+
+    /// Makes a new file in a directory, with no name yet, that holds `new.data`. `ENOSPC` leaves nothing changed.
+    fn new_file(&mut self, _dir: Ino, _new: &NewInode<'_>, _now: Time) -> Result<Self::Inode> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Makes the first contents of a new directory.
     fn begin_dir(&mut self, i: &mut Self::Inode, parent: Ino) -> Result<()>;
@@ -53,12 +82,18 @@ impl<C: AtomicNames> Namespace for C {
         let mut parent = self.iget(dir.ino)?;
         let at = self.vacancy(&mut parent, name, &room)?;
         self.reserve_inode(new)?;
-        let mut i = self.new_inode(dir.ino, new.mode, (new.uid, new.gid), now)?;
+        let mut i = match new.data {
+            [] => self.new_inode(dir.ino, new.mode, (new.uid, new.gid), now)?,
+            _ => self.new_file(dir.ino, new, now)?,
+        };
         let made = init_contents(self, &mut i, new, dir.ino);
         or_unmake(self, &mut i, made)?;
-        self.enter(&parent, at, name, (i.ino(), i.file_type()))?;
-        touch(self, dir.ino, now, i32::from(i.is_dir()))?;
+        self.enter_now(&parent, at, name, (i.ino(), i.file_type()), (now, i32::from(i.is_dir())))?;
         Ok(self.attr_of(&i))
+    }
+
+    fn takes_whole(&self, len: usize) -> bool {
+        self.takes_bytes(len)
     }
 
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
@@ -75,8 +110,7 @@ impl<C: AtomicNames> Namespace for C {
         let at = self.vacancy(&mut parent, name, &room)?;
         let mut i = self.iget(node.ino)?;
         lifetimes::unorphan(self, &mut i)?;
-        self.enter(&parent, at, name, (i.ino(), i.file_type()))?;
-        touch(self, dir.ino, now, 0)?;
+        self.enter_now(&parent, at, name, (i.ino(), i.file_type()), (now, 0))?;
         i.set_links(i.links().saturating_add(1));
         i.set_changed(now);
         self.iput(&i)?;
@@ -85,8 +119,7 @@ impl<C: AtomicNames> Namespace for C {
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: C::Slot, node: &Node, now: Time) -> Result<()> {
         let parent = self.iget(dir.ino)?;
-        self.erase(&parent, name, &slot)?;
-        touch(self, dir.ino, now, 0)?;
+        self.erase_now(&parent, name, &slot, now)?;
         drop_name(self, node, dir.ino, now)
     }
 

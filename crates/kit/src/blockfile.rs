@@ -212,6 +212,11 @@ pub trait BlockFiles: State + Namespace + Mapped<Inode: BlockFile> {
     /// The page of a block, read if it is not in the cache; `None` for a hole.
     fn page(&mut self, f: &Self::Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
+    /// Reads bytes of a file for which no page is needed; returns whether that could be done.
+    fn read_packed(&mut self, _f: &Self::Inode, _offset: u64, _buf: &mut [u8]) -> Result<bool> {
+        Ok(false)
+    }
+
     /// How long the page of a block is.
     fn page_len(&self, f: &Self::Inode, lbn: u64) -> usize;
 
@@ -333,6 +338,9 @@ fn piece<C: BlockFiles>(core: &C, at: u64, len: usize) -> (u64, usize, usize) {
 fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let f = regular(core, ino)?;
     let len = f.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+    if core.read_packed(&f, offset, buf.get_mut(..len).unwrap_or_default())? {
+        return Ok(len);
+    }
     let mut done = 0;
     while done < len {
         let (lbn, within, n) = piece(core, offset + done as u64, len - done);

@@ -111,6 +111,8 @@ pub struct NewInode<'a> {
     pub target: &'a [u8],
     /// Extended attributes.
     pub xattrs: &'a Xattrs,
+    /// All bytes of a file ([`Namespace::takes_whole`]).
+    pub data: &'a [u8],
 }
 
 impl NewInode<'_> {
@@ -224,6 +226,11 @@ pub trait Namespace: Names + State + Attributes + Lives {
     /// Makes an inode and its name, which must be free.
     fn make(&mut self, dir: &Node, name: &[u8], room: Self::Room, new: &NewInode<'_>, now: Time) -> Result<Attr>;
 
+    /// Whether [`make`](Namespace::make) takes so many bytes of a file that it makes.
+    fn takes_whole(&self, _len: usize) -> bool {
+        false
+    }
+
     /// Makes a file without a name near a directory, and counts a reference to it.
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr>;
 
@@ -309,10 +316,34 @@ fn dots<N: Namespace>(core: &mut N, dir: Ino, name: &[u8]) -> Result<Ino> {
 pub fn make<N: Namespace>(
     core: &mut N,
     cx: &Cx,
-    (parent, name): (Ino, &[u8]),
+    at: (Ino, &[u8]),
     (new, target, xattrs): (&New<'_>, &[u8], &Xattrs),
     now: Time,
 ) -> Result<Entry> {
+    let new = NewInode { mode: new.mode, uid: cx.uid, gid: cx.gid, rdev: new.rdev, target, xattrs, data: b"" };
+    let attr = make_inode(core, at, new, now)?;
+    core.lives().refs.add(attr.ino);
+    Ok(attr)
+}
+
+/// Makes a file that holds `data`, to which nobody has a reference; `false` if the engine takes several steps for it.
+pub fn make_file<N: Namespace>(
+    core: &mut N,
+    cx: &Cx,
+    at: (Ino, &[u8]),
+    (permissions, data): (u32, &[u8]),
+    now: Time,
+) -> Result<bool> {
+    if !core.takes_whole(data.len()) {
+        return Ok(false);
+    }
+    let mode = mode::IFREG | permissions & 0o7777;
+    let new = NewInode { mode, uid: cx.uid, gid: cx.gid, rdev: 0, target: b"", xattrs: &Xattrs::new(), data };
+    make_inode(core, at, new, now).map(|_| true)
+}
+
+/// Makes an inode and its name. Its directory may have a say in group and mode.
+fn make_inode<N: Namespace>(core: &mut N, (parent, name): (Ino, &[u8]), new: NewInode<'_>, now: Time) -> Result<Attr> {
     let file_type = FileType::from_mode(new.mode).ok_or(Errno::EINVAL)?;
     let (dir, found) = core.find(parent, name)?;
     let room = found.free()?;
@@ -322,19 +353,16 @@ pub fn make<N: Namespace>(
     if file_type == FileType::Dir {
         may_gain_link(core, &dir)?;
     }
-    let (gid, mode) = dir.inherit(cx.gid, new.mode);
-    let new = NewInode { mode, uid: cx.uid, gid, rdev: new.rdev, target, xattrs };
+    let (gid, mode) = dir.inherit(new.gid, new.mode);
     core.stay();
-    let attr = core.make(&dir, name, room, &new, now)?;
-    core.lives().refs.add(attr.ino);
-    Ok(attr)
+    core.make(&dir, name, room, &NewInode { mode, gid, ..new }, now)
 }
 
 /// See [`FileSystem::tmpfile`](arbor_base::vfs::FileSystem::tmpfile).
 pub fn make_unnamed<N: Namespace>(core: &mut N, cx: &Cx, parent: Ino, m: u32, now: Time) -> Result<Entry> {
     let dir = dir_node(core, parent)?;
     let (gid, mode) = dir.inherit(cx.gid, mode::IFREG | m & 0o7777);
-    let new = NewInode { mode, uid: cx.uid, gid, rdev: 0, target: b"", xattrs: &Xattrs::new() };
+    let new = NewInode { mode, uid: cx.uid, gid, rdev: 0, target: b"", xattrs: &Xattrs::new(), data: b"" };
     core.stay();
     core.make_unnamed(&dir, &new, now)
 }

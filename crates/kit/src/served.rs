@@ -253,6 +253,15 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
         self.make(cx, (parent, name), &New { mode: new_mode(new.mode)?, ..*new }, b"")
     }
 
+    fn make_file(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, data: &[u8]) -> Result<()> {
+        check_name(name)?;
+        let at = (parent, name);
+        match self.volume.change(|core, now| rules::make_file(core, cx, at, (m, data), now))? {
+            true => Ok(()),
+            false => make_by_steps(self, cx, at, m, data),
+        }
+    }
+
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
         check_name(name)?;
         if target.is_empty() {

@@ -194,6 +194,11 @@ impl FileSystem for Guarded {
         self.fs.create(cx, parent, name, new)
     }
 
+    fn make_file(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, data: &[u8]) -> Result<()> {
+        self.may(parent, Act::Add)?;
+        self.fs.make_file(cx, parent, name, mode, data)
+    }
+
     fn tmpfile(&self, cx: &Cx, parent: Ino, mode: u32) -> Result<Entry> {
         self.may(parent, Act::Add)?;
         self.fs.tmpfile(cx, parent, mode)

@@ -7,6 +7,7 @@ mod guard;
 mod interrupt;
 mod label;
 mod names;
+mod steps;
 mod types;
 
 pub use engine::*;
@@ -15,6 +16,7 @@ pub use guard::{FileFlags, Guarded, with_flags};
 pub use interrupt::*;
 pub use label::*;
 pub use names::*;
+pub use steps::make_by_steps;
 pub use types::*;
 
 /// The reason for which a volume has failed when a call has panicked: the state in core may be half changed.
@@ -40,7 +42,8 @@ pub const PANICKED: &str = "a call has panicked";
 ///
 /// Each call happens at one moment between its beginning and its end, with these exceptions, which
 /// take several steps: [`write`](FileSystem::write) of more than 64 KiB, a truncation that frees
-/// very much, [`fallocate`](FileSystem::fallocate), [`copy_range`](FileSystem::copy_range), and the walk of a
+/// very much, [`make_file`](FileSystem::make_file) in an engine without a step for it,
+/// [`fallocate`](FileSystem::fallocate), [`copy_range`](FileSystem::copy_range), and the walk of a
 /// directory. Others may see, and come, between the steps; a caller that does not want that keeps
 /// them apart (the kernel does, by the lock of the inode).
 ///
@@ -91,6 +94,13 @@ pub trait FileSystem: Send + Sync {
             Some(FileType::Dir) => self.mkdir(cx, parent, name, new.mode),
             _ => self.mknod(cx, parent, name, new.mode, new.rdev),
         }
+    }
+
+    /// Makes a regular file that holds `data`, to which the caller gets no reference: a name and an inode that are there
+    /// whole, or an error and nothing. `mode` holds the permissions (umask already applied). One step in an engine that
+    /// can; else a file that is created, then written: others may see it, and a crash may take the end of it.
+    fn make_file(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, data: &[u8]) -> Result<()> {
+        make_by_steps(self, cx, (parent, name), mode, data)
     }
 
     /// Creates a regular file without a name; [`link`](FileSystem::link) can give it one.

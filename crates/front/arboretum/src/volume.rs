@@ -408,9 +408,29 @@ impl Volume {
     /// Makes `data` the whole content of a file; creates it if it is not there.
     pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> io::Result<()> {
         let path = bytes_of(path.as_ref());
-        let mut how = OpenOptions::new();
-        let opened = how.write(true).create(true).truncate(true).open_bytes(&self.mount, &path);
-        opened.and_then(|file| write_all(file.node(), 0, data.as_ref())).named("write", &path)
+        self.write_bytes(&path, data.as_ref()).named("write", &path)
+    }
+
+    fn write_bytes(&self, path: &[u8], data: &[u8]) -> Result<()> {
+        if self.make_file(path, data)? {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).create(true).truncate(true).open_bytes(&self.mount, path)?;
+        write_all(file.node(), 0, data)
+    }
+
+    /// Makes a file with its content in the directory to which the last path led; `false` if this is another one, or the name
+    /// is taken.
+    fn make_file(&self, path: &[u8], data: &[u8]) -> Result<bool> {
+        let (false, Some((dir, name))) = (self.mount.read_only, self.mount.known_place(path)) else {
+            return Ok(false);
+        };
+        match dir.fs().make_file(&self.mount.cx, dir.ino(), name, 0o644, data) {
+            Err(e) if e.errno() == Errno::EEXIST => return Ok(false),
+            made => made?,
+        }
+        self.mount.changed();
+        Ok(true)
     }
 
     /// Copies a file's content and permissions to another path; returns the bytes. Holes stay.

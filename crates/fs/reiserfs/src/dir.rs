@@ -4,13 +4,14 @@
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
+use crate::options::Tails;
 use crate::tree::{find, seek};
 use crate::volume::Core;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, FileType, Ino, Result, Time, is_name};
 use arbor_kit::atomicnames::AtomicNames;
-use arbor_kit::blockfile::BlockFiles as _;
+use arbor_kit::blockfile::{BlockFile as _, BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::issue::show;
 use arbor_kit::namespace::{self, Lookup, Named, Names, NewInode, Node, Searched, Walked};
@@ -112,14 +113,24 @@ impl Core {
         }
     }
 
-    fn resize_dir(&mut self, dir: Ino, by: i64) -> Result<()> {
+    /// Notes that the names of a directory take so many bytes more, and with that what else changes of it.
+    fn resize_dir(&mut self, dir: Ino, by: i64, change: impl FnOnce(&mut Inode)) -> Result<()> {
         let mut i = self.iget(dir)?;
         i.d.size = i.d.size.get().saturating_add_signed(by).into();
+        change(&mut i);
         self.iput(&i)
     }
 
-    /// Enters a name at an offset that is free.
-    pub fn put_name(&mut self, dir: Ino, offset: u64, name: &[u8], (ino, t): (Ino, FileType)) -> Result<()> {
+    /// Enters a name at an offset that is free, as was checked in the same call, and changes what else there is to change of
+    /// the directory.
+    fn put_name(
+        &mut self,
+        dir: Ino,
+        offset: u64,
+        name: &[u8],
+        (ino, t): (Ino, FileType),
+        change: impl FnOnce(&mut Inode),
+    ) -> Result<()> {
         let (locality, object) = key_of(ino);
         let head = EntryHead {
             offset: offset.into(),
@@ -129,8 +140,16 @@ impl Core {
             len: name.len() as u8,
         };
         let body = [head.as_bytes(), name].concat();
-        self.resize_dir(dir, body.len() as i64)?;
-        self.insert(Item { key: name_key(dir, offset), tail: 0, body: body.into() })
+        let key = name_key(dir, offset);
+        self.resize_dir(dir, body.len() as i64, change)?;
+        self.insert_unused(Item { key, tail: 0, body: body.into() }, key.next())
+    }
+
+    /// Takes an entry out, and changes what else there is to change of the directory.
+    fn cut_name(&mut self, dir: Ino, name: &[u8], offset: u64, change: impl FnOnce(&mut Inode)) -> Result<()> {
+        let key = name_key(dir, offset);
+        self.cut_range(key, key.at(offset + 1))?;
+        self.resize_dir(dir, -((ENTRY_HEAD + name.len()) as i64), change)
     }
 }
 
@@ -189,24 +208,33 @@ impl Names for Core {
         }
         let mut at = cookie.max(DOTDOT);
         loop {
-            let some = self.entries_from(dir, at + 1)?;
-            for e in &some {
-                let place = Location::file(dir, e.offset);
-                if !is_name(&e.name) {
-                    return Err(Corrupt::new("directory", "name", place, show(&e.name), "a name").into());
-                }
-                let bad = |found| Corrupt::new("directory", "kind", place, found, "a file type");
-                let file_type = FileType::from_mode(u32::from(e.kind) << 12).ok_or_else(|| bad(e.kind))?;
-                if !f(self, Walked { ino: e.ino, file_type, cookie: e.offset }, &e.name)? {
+            let key = name_key(dir, at + 1);
+            let unit = seek(self, key)?;
+            let item = unit.as_ref().and_then(|unit| Some((unit, unit.item()?)));
+            let Some((unit, item)) = item.filter(|(_, item)| item.key.is_of_same(key)) else { return Ok(()) };
+            let before = at;
+            for (_, head, name) in entries(&item.body).skip(unit.unit) {
+                at = head.offset.get();
+                if !f(self, walked(dir, &head, name)?, name)? {
                     return Ok(());
                 }
-                at = e.offset;
             }
-            if some.is_empty() {
+            if at <= before {
                 return Ok(());
             }
         }
     }
+}
+
+/// An entry as a walk tells of it.
+fn walked(dir: Ino, head: &EntryHead, name: &[u8]) -> Result<Walked> {
+    let (cookie, place) = (head.offset.get(), Location::file(dir, head.offset.get()));
+    if !is_name(name) {
+        return Err(Corrupt::new("directory", "name", place, show(name), "a name").into());
+    }
+    let bad = || Corrupt::new("directory", "kind", place, head.kind, "a file type");
+    let file_type = FileType::from_mode(u32::from(head.kind) << 12).ok_or_else(bad)?;
+    Ok(Walked { ino: target(head), file_type, cookie })
 }
 
 impl AtomicNames for Core {
@@ -223,7 +251,21 @@ impl AtomicNames for Core {
     }
 
     fn enter(&mut self, dir: &Inode, at: u64, name: &[u8], to: (Ino, FileType)) -> Result<()> {
-        self.put_name(dir.ino, at, name, to)
+        self.put_name(dir.ino, at, name, to, |_| ())
+    }
+
+    fn enter_now(
+        &mut self,
+        dir: &Inode,
+        at: u64,
+        name: &[u8],
+        to: (Ino, FileType),
+        (now, links): (Time, i32),
+    ) -> Result<()> {
+        self.put_name(dir.ino, at, name, to, |i| {
+            i.set_modified(now);
+            i.set_links(i.links().saturating_add_signed(links));
+        })
     }
 
     fn point(&mut self, dir: &Inode, slot: &u64, (ino, t): (Ino, FileType)) -> Result<()> {
@@ -241,9 +283,11 @@ impl AtomicNames for Core {
     }
 
     fn erase(&mut self, dir: &Inode, name: &[u8], slot: &u64) -> Result<()> {
-        let key = name_key(dir.ino, *slot);
-        self.cut_range(key, key.at(slot + 1))?;
-        self.resize_dir(dir.ino, -((ENTRY_HEAD + name.len()) as i64))
+        self.cut_name(dir.ino, name, *slot, |_| ())
+    }
+
+    fn erase_now(&mut self, dir: &Inode, name: &[u8], slot: &u64, now: Time) -> Result<()> {
+        self.cut_name(dir.ino, name, *slot, |i| i.set_modified(now))
     }
 
     fn set_parent(&mut self, dir: &Inode, to: Ino) -> Result<()> {
@@ -253,7 +297,16 @@ impl AtomicNames for Core {
     }
 
     fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
-        self.new_object(stat_key(dir).object(), mode, owner, now)
+        self.new_object(stat_key(dir).object(), mode, owner, now, b"")
+    }
+
+    fn takes_bytes(&self, len: usize) -> bool {
+        // With more, they and the node that they go into might not fit into two.
+        len <= self.geom.node_size / 4 && self.opts.tails != Tails::None
+    }
+
+    fn new_file(&mut self, dir: Ino, new: &NewInode<'_>, now: Time) -> Result<Inode> {
+        self.new_object(stat_key(dir).object(), new.mode, (new.uid, new.gid), now, new.data)
     }
 
     fn begin_dir(&mut self, i: &mut Inode, parent: Ino) -> Result<()> {
@@ -301,20 +354,20 @@ mod tests {
         let first = core.geom.name_offset(b"name");
         let to = (ROOT, FileType::Dir);
         for n in 0..GENERATIONS - 1 {
-            core.put_name(ROOT, first + n, format!("other{n}").as_bytes(), to).expect("room");
+            core.put_name(ROOT, first + n, format!("other{n}").as_bytes(), to, |_| ()).expect("room");
         }
         assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("not there"), first + GENERATIONS - 1);
         let root = core.iget(ROOT).expect("root");
         core.erase(&root, b"other7", &(first + 7)).expect("it is there");
         assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("not there"), first + 7);
-        core.put_name(ROOT, first + GENERATIONS - 1, b"name", to).expect("room");
+        core.put_name(ROOT, first + GENERATIONS - 1, b"name", to, |_| ()).expect("room");
         assert_eq!(
             core.find_name(ROOT, b"name").expect("no error").expect("it is there").offset,
             first + GENERATIONS - 1
         );
-        core.put_name(ROOT, first + 7, b"other7", to).expect("room");
+        core.put_name(ROOT, first + 7, b"other7", to, |_| ()).expect("room");
         core.erase(&root, b"name", &(first + GENERATIONS - 1)).expect("it is there");
-        core.put_name(ROOT, first + GENERATIONS - 1, b"last", to).expect("room");
+        core.put_name(ROOT, first + GENERATIONS - 1, b"last", to, |_| ()).expect("room");
         assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("no room"), u64::MAX);
         let all = core.entries_from(ROOT, 0).expect("entries").len();
         assert!(all > 0 && core.iget(ROOT).expect("root").d.size.get() > 256 * ENTRY_HEAD as u64);

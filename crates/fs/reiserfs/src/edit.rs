@@ -1,8 +1,8 @@
 //! Changes of the tree: a plan is made, its blocks are allocated, and it is carried out.
 
 use crate::format::*;
-use crate::item::Item;
-use crate::node::{Block, Change, Content, Shape};
+use crate::item::{Item, last_unit};
+use crate::node::{Block, Change, Content};
 use crate::options::Ordering;
 use crate::planted::{Flaw, planted};
 use crate::space::For;
@@ -88,15 +88,16 @@ impl Core {
             self.node(block, level)?;
         }
         // Reading others may have driven it out of those that are kept decoded.
-        self.node(alone.leaf, 1)?;
+        let old = self.node(alone.leaf, 1)?.first_key();
         if let Some(first) = alone.first.filter(|_| !planted(Flaw::KeyNotTold)) {
             for (block, level, index) in alone.keys() {
                 self.node(block, level)?;
                 self.change_key(block, level, index, first)?;
             }
+            old.into_iter().for_each(|old| self.move_found(alone.leaf, old, first));
             self.node(alone.leaf, 1)?;
         }
-        self.change_items(alone.leaf, alone.change)
+        self.change_items(alone.leaf, [alone.change])
     }
 
     /// Inserts a piece of an item, none of whose units is there.
@@ -107,6 +108,11 @@ impl Core {
         };
         let to = piece.key.at(piece.key.offset().saturating_add(bytes)).next();
         self.check_unused(piece.key, to)?;
+        self.insert_unused(piece, to)
+    }
+
+    /// The same where that was checked in the same call; `to`: greater than the keys of its units.
+    pub fn insert_unused(&mut self, piece: Item, to: Key) -> Result<()> {
         self.recent.forget(piece.key, to);
         let piece = match tree::put_alone(self, piece)? {
             Ok(alone) => return self.change_alone(alone),
@@ -117,15 +123,32 @@ impl Core {
         self.carry_out(plan)
     }
 
+    /// Inserts the items of a new object, for which there is room in no more nodes than for one of them alone. It was checked
+    /// in the same call that nothing is there.
+    pub fn insert_object(&mut self, object: Vec<Item>) -> Result<()> {
+        let (Some(first), Some(last)) = (object.first(), object.last()) else { return Ok(()) };
+        let (shape, key, to) = (self.shape(), first.key, last_unit(last, self.geom.node_size).next());
+        self.recent.forget(key, to);
+        let leaf = tree::leaf_of(self, key)?;
+        let (content, used) = self.leaf(leaf)?;
+        let at = content.items().partition_point(|i| i.key <= key);
+        drop(content);
+        if at > 0 && used + tree::size(&object) <= shape.room() {
+            return self.change_items(leaf, (at..).zip(object).map(|(at, item)| Change::Insert(at, item)));
+        }
+        let put = |items: &mut Vec<Item>| object.into_iter().for_each(|piece| tree::put(shape, items, piece));
+        let plan = tree::plan_growth(self, key, to, put)?;
+        self.carry_out(plan)
+    }
+
     /// Gives an item that is never divided a longer body; `ENOSPC` before anything is changed.
     pub fn lengthen(&mut self, key: Key, (leaf, at): (Block, usize), body: Vec<u8>) -> Result<()> {
-        let (room, content) = (self.shape().room(), self.node(leaf, 1)?);
+        let (room, (content, used)) = (self.shape().room(), self.leaf(leaf)?);
         let len = content.items().get(at).map_or(0, |item| item.body.len());
-        let used: usize = content.items().iter().map(Shape::cost).sum();
         drop(content);
         if used + body.len().saturating_sub(len) <= room {
             let more = vec![0; body.len().saturating_sub(len)];
-            self.change_items(leaf, Change::Grow(at, len, more.into()))?;
+            self.change_items(leaf, [Change::Grow(at, len, more.into())])?;
             return self.patch((leaf, at), |item| item.body = body.into());
         }
         self.edit(key, |items| {

@@ -450,6 +450,19 @@ impl BlockFiles for Core {
         }
     }
 
+    /// Those of a file that is one direct item.
+    fn read_packed(&mut self, f: &Inode, offset: u64, buf: &mut [u8]) -> Result<bool> {
+        let len = f.d.tail.get() as usize;
+        if len == 0 || len as u64 != f.d.size.get() {
+            return Ok(false);
+        }
+        let unit = find(self, f.key(0, Kind::Direct))?;
+        let item = unit.as_ref().and_then(|unit| unit.item()).filter(|item| item.body.len() == len);
+        let bytes = item.and_then(|item| item.body.get(offset as usize..)?.get(..buf.len()));
+        bytes.into_iter().for_each(|bytes| buf.copy_from_slice(bytes));
+        Ok(bytes.is_some())
+    }
+
     fn page_len(&self, _f: &Inode, _lbn: u64) -> usize {
         self.geom.node_size
     }

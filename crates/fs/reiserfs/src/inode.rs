@@ -88,8 +88,15 @@ impl Core {
         Item { key: stat_key(ino), tail: 0, body: stat::encode(d, self.geom.dense, 0).into() }
     }
 
-    /// Makes a new object in a locality.
-    pub fn new_object(&mut self, locality: u32, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+    /// Makes a new object in a locality: a file that holds `data`, if that is something.
+    pub fn new_object(
+        &mut self,
+        locality: u32,
+        m: u32,
+        (uid, gid): (u32, u32),
+        now: Time,
+        data: &[u8],
+    ) -> Result<Inode> {
         self.need(self.most_taken())?;
         let next = self.ids.first().map_or(0, |range| range.1);
         let key = stat_key(ino_of(locality, next));
@@ -103,15 +110,20 @@ impl Core {
             uid: uid.into(),
             gid: gid.into(),
             generation: self.sb.freed.get().into(),
+            size: (data.len() as u64).into(),
+            tail: (data.len() as u32).into(),
             atime: stamp,
             mtime: stamp,
             ctime: stamp,
             btime: stamp,
             ..StatData::default()
         };
-        let ino = ino_of(locality, object);
-        self.insert(self.stat_item(ino, &d))?;
-        Ok(Inode { ino, d, at: 0 })
+        let i = Inode { ino: ino_of(locality, object), d, at: 0 };
+        let tail = Item { key: i.key(0, Kind::Direct), tail: 0, body: data.to_vec().into() };
+        let mut items = vec![self.stat_item(i.ino, &d)];
+        items.extend((!data.is_empty()).then_some(tail));
+        self.insert_object(items)?;
+        Ok(i)
     }
 }
 
@@ -297,7 +309,9 @@ impl Orphans for Core {
 
     fn free(&mut self, i: &mut Inode) -> Result<()> {
         let key = stat_key(i.ino);
-        self.cut_range(key, key.at(1))?;
+        if find(self, key)?.is_some() {
+            self.cut_range(key, key.at(1))?;
+        }
         self.give_object(key.object());
         self.sb.freed = self.sb.freed.get().wrapping_add(1).into();
         self.touch_super();

@@ -41,7 +41,12 @@ pub trait ItemOps: Sync {
     /// The first unit whose key is not less than `key`.
     fn find(&self, item: &Item, key: Key) -> usize;
 
-    /// The same, and its key; `None` if all are less.
+    /// Bytes of the body before that unit.
+    fn start_of(&self, item: &Item, key: Key) -> usize {
+        self.start(item, self.find(item, key))
+    }
+
+    /// That unit, and its key; `None` if all are less.
     fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
         let n = self.find(item, key);
         (n < self.units(item)).then(|| (n, self.key_of(item, n)))
@@ -235,22 +240,34 @@ pub fn entries(body: &[u8]) -> impl Iterator<Item = (usize, EntryHead, &[u8])> {
     })
 }
 
+/// The offsets of the entries of a directory item, and where each begins, as far as [`entries`] goes.
+fn offsets(body: &[u8]) -> impl Iterator<Item = (usize, u64)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (head, rest) = body.get(at..)?.split_first_chunk::<ENTRY_HEAD>()?;
+        let head: EntryHead = zerocopy::transmute!(*head);
+        let (begins, len) = (at, usize::from(head.len));
+        at += ENTRY_HEAD + len;
+        (len <= rest.len()).then(|| (begins, head.offset.get()))
+    })
+}
+
 impl ItemOps for Entries {
     fn name(&self) -> &'static str {
         "directory"
     }
 
     fn units(&self, item: &Item) -> usize {
-        entries(&item.body).count()
+        offsets(&item.body).count()
     }
 
     fn start(&self, item: &Item, n: usize) -> usize {
-        entries(&item.body).nth(n).map_or(item.body.len(), |(at, ..)| at)
+        offsets(&item.body).nth(n).map_or(item.body.len(), |(at, _)| at)
     }
 
     fn key_of(&self, item: &Item, n: usize) -> Key {
-        match entries(&item.body).nth(n) {
-            Some((_, head, _)) => item.key.at(head.offset.get()),
+        match offsets(&item.body).nth(n) {
+            Some((_, offset)) => item.key.at(offset),
             None => item.key.at(crate::format::MOST_OFFSET),
         }
     }
@@ -264,18 +281,28 @@ impl ItemOps for Entries {
     fn find(&self, item: &Item, key: Key) -> usize {
         match least_offset(item, key) {
             Err(all) => self.units(item) * usize::from(all),
-            Ok(offset) => entries(&item.body).take_while(|(_, head, _)| head.offset.get() < offset).count(),
+            Ok(offset) => offsets(&item.body).take_while(|(_, found)| *found < offset).count(),
         }
     }
 
-    /// Looks at each entry once.
+    /// Looks at each entry once, as [`seek`](ItemOps::seek) does.
+    fn start_of(&self, item: &Item, key: Key) -> usize {
+        let offset = match least_offset(item, key) {
+            Err(true) => return item.body.len(),
+            Err(false) => 0,
+            Ok(offset) => offset,
+        };
+        let found = offsets(&item.body).find(|(_, found)| *found >= offset);
+        found.map_or(item.body.len(), |(at, _)| at)
+    }
+
     fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
         let offset = match least_offset(item, key) {
             Err(true) => return None,
             Err(false) => 0,
             Ok(offset) => offset,
         };
-        let mut all = entries(&item.body).map(|(_, head, _)| head.offset.get()).enumerate();
+        let mut all = offsets(&item.body).map(|(_, found)| found).enumerate();
         all.find(|(_, found)| *found >= offset).map(|(n, found)| (n, item.key.at(found)))
     }
 

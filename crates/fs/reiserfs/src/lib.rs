@@ -31,7 +31,8 @@
 //! `create`: `kit::locked` takes the lock, `kit::namespace` checks that the name is free, `kit::atomicnames` has an object
 //! made (`new_object`) and enters the name (`put_name`). Both insert an item: `plan_edit` works out what changes on each level, blocks are
 //! allocated, `carry_out` writes the nodes into their buffers. `write`: `kit::blockfile` asks `balloc`, which puts the
-//! bytes into direct items, or into the page of an unformatted node. Nothing goes to the device until `commit_transaction`.
+//! bytes into direct items, or into the page of an unformatted node. `make_file`: a small file is inserted with its bytes
+//! (`insert_object`), then its name. Nothing goes to the device until `commit_transaction`.
 //!
 //! Nothing is cleaned: there is no `clean.rs`.
 #![forbid(unsafe_code)]

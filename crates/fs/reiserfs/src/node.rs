@@ -219,6 +219,15 @@ pub fn head(bytes: &[u8]) -> NodeHead {
     NodeHead::read_from_prefix(bytes).map(|(head, _)| head).unwrap_or_default()
 }
 
+/// Bytes that the items of a formatted node take in these bytes of it.
+pub fn used(bytes: &[u8]) -> usize {
+    let count = usize::from(head(bytes).count.get());
+    let last = count.checked_sub(1).and_then(|last| {
+        ItemHead::ref_from_prefix(bytes.get(NODE_HEAD + last * ITEM_HEAD..)?).ok().map(|(head, _)| head.at.get())
+    });
+    last.map_or(0, |at| bytes.len().saturating_sub(at.into()) + count * ITEM_HEAD)
+}
+
 /// Lays items out in a node; returns their number.
 fn put_items(items: &[Item], bytes: &mut [u8]) -> usize {
     let mut end = bytes.len();

@@ -18,16 +18,24 @@ pub fn encode(d: &StatData, dense: bool, least: usize) -> Vec<u8> {
     if !dense {
         return d.as_bytes().to_vec();
     }
-    let numbers = numbers(d);
-    let len = len_of(&numbers).max(roomy(&numbers)).max(least).max(LEAST);
-    told(&numbers, len.next_multiple_of(STEP))
+    let least = roomy(d).max(least).max(LEAST);
+    match near_numbers(d) {
+        Some(numbers) => told(&numbers, len_of(&numbers).max(least).next_multiple_of(STEP)),
+        None => {
+            let numbers = numbers(d);
+            told(&numbers, len_of(&numbers).max(least).next_multiple_of(STEP))
+        }
+    }
 }
 
 /// Bytes for what is usual: links and lengths as they are, times of one moment before the year 2242, anything above.
-fn roomy(all: &[u128; DENSE.len()]) -> usize {
-    let [mode, nlink, uid, gid, generation, size, tail, _, _, _, _, _, blocks, xattr, _, rdev] = *all;
-    let (secs, nanos) = (2 << 32, SECOND as u128 - 1);
-    len_of(&[mode, nlink, uid, gid, generation, size, tail, secs, nanos, 0, 0, 0, blocks, xattr, u64::MAX.into(), rdev])
+fn roomy(d: &StatData) -> usize {
+    const TIMES: usize = 5 + 5 + 3;
+    const ABOVE: usize = 10;
+    let all = [d.mode, d.nlink, d.uid, d.gid, d.generation, d.tail, d.blocks, d.xattr];
+    let short: usize = all.iter().map(|n| u64::from(n.get()).digits()).sum();
+    let rdev = Some(u64::from(d.rdev.get())).filter(|n| *n != 0).map_or(0, Number::digits);
+    short + d.size.get().digits() + TIMES + ABOVE + rdev
 }
 
 /// Dense stat data in exactly so many bytes, for a call that has no space for more and cannot be refused: if need be the
@@ -41,43 +49,70 @@ pub(crate) fn fitted(d: &StatData, len: usize) -> Option<Vec<u8>> {
     Some(told(&numbers, len))
 }
 
-/// How many of the numbers are told: not those that are 0 at the end.
-fn count_told(all: &[u128]) -> usize {
-    all.iter().rposition(|n| *n != 0).map_or(0, |last| last + 1)
+/// A number that is told: nearly all have 64 bits.
+trait Number: Copy {
+    /// Whether it need not be told at the end.
+    fn is_zero(self) -> bool;
+
+    /// Bytes of it, each with 7 bits.
+    fn digits(self) -> usize;
+
+    /// Tells it.
+    fn tell(self, bytes: &mut Vec<u8>);
+}
+
+impl Number for u64 {
+    fn is_zero(self) -> bool {
+        self == 0
+    }
+
+    fn digits(self) -> usize {
+        (self | 1).ilog2() as usize / 7 + 1
+    }
+
+    fn tell(mut self, bytes: &mut Vec<u8>) {
+        while self > 0x7f {
+            bytes.push(self as u8 | 0x80);
+            self >>= 7;
+        }
+        bytes.push(self as u8);
+    }
+}
+
+impl Number for u128 {
+    fn is_zero(self) -> bool {
+        self == 0
+    }
+
+    fn digits(self) -> usize {
+        (self | 1).ilog2() as usize / 7 + 1
+    }
+
+    fn tell(mut self, bytes: &mut Vec<u8>) {
+        while self > u64::MAX.into() {
+            bytes.push(self as u8 | 0x80);
+            self >>= 7;
+        }
+        (self as u64).tell(bytes);
+    }
+}
+
+/// Those of the numbers that are told: not those that are 0 at the end.
+fn those_told<N: Number>(all: &[N]) -> &[N] {
+    let told = all.iter().rposition(|n| !n.is_zero()).map_or(0, |last| last + 1);
+    all.get(..told).unwrap_or(all)
 }
 
 /// Bytes of the numbers as far as they are told.
-fn len_of(all: &[u128]) -> usize {
-    all.iter().take(count_told(all)).map(|n| digits(*n)).sum()
-}
-
-/// Bytes of a number, each with 7 bits of it.
-fn digits(n: u128) -> usize {
-    match u64::try_from(n) {
-        Ok(n) => (n | 1).ilog2() as usize / 7 + 1,
-        Err(_) => n.ilog2() as usize / 7 + 1,
-    }
+fn len_of<N: Number>(all: &[N]) -> usize {
+    those_told(all).iter().map(|n| n.digits()).sum()
 }
 
 /// The numbers as far as they are told, in `len` bytes.
-fn told(all: &[u128], len: usize) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    let mut free = bytes.iter_mut();
-    let mut push = |byte: u8| free.next().into_iter().for_each(|free| *free = byte);
-    for n in all.iter().take(count_told(all)) {
-        let mut n = *n;
-        while n > u64::MAX.into() {
-            push(n as u8 | 0x80);
-            n >>= 7;
-        }
-        // Hardly any are longer.
-        let mut n = n as u64;
-        while n > 0x7f {
-            push(n as u8 | 0x80);
-            n >>= 7;
-        }
-        push(n as u8);
-    }
+fn told<N: Number>(all: &[N], len: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(len);
+    those_told(all).iter().for_each(|n| n.tell(&mut bytes));
+    bytes.resize(len, 0);
     bytes
 }
 
@@ -86,6 +121,51 @@ pub fn decode(body: &[u8]) -> Option<StatData> {
     if body.len() == STAT_DATA {
         return StatData::read_from_bytes(body).ok();
     }
+    decode_near(body).or_else(|| decode_far(body))
+}
+
+/// The same where all numbers are short and all times near each other, as they nearly always are; `None` if they are not.
+fn decode_near(body: &[u8]) -> Option<StatData> {
+    let (mut numbers, mut at) = ([0; DENSE.len()], 0);
+    for n in &mut numbers {
+        *n = near_number(body, &mut at)?;
+    }
+    let [mode, nlink, uid, gid, generation, size, tail, secs, nanos, ctime, atime, btime, blocks, xattr, above, rdev] =
+        numbers;
+    let short = |n: u64| u32::try_from(n).ok().map(Into::into);
+    let nanos = u32::try_from(nanos).ok().filter(|nanos| i128::from(*nanos) < SECOND)?;
+    let mtime = Stamp { secs: near_signed(secs).into(), nanos: nanos.into() };
+    Some(StatData {
+        mode: short(mode)?,
+        nlink: short(nlink)?,
+        uid: short(uid)?,
+        gid: short(gid)?,
+        rdev: short(rdev)?,
+        generation: short(generation)?,
+        size: size.into(),
+        above: above.into(),
+        blocks: short(blocks)?,
+        tail: short(tail)?,
+        xattr: short(xattr)?,
+        atime: later(mtime, near_signed(atime))?,
+        mtime,
+        ctime: later(mtime, near_signed(ctime))?,
+        btime: later(mtime, near_signed(btime))?,
+    })
+}
+
+/// The moment so many nanoseconds after another one.
+fn later(s: Stamp, nanos: i64) -> Option<Stamp> {
+    const SHORT: i64 = SECOND as i64;
+    if nanos == 0 {
+        return Some(s);
+    }
+    let nanos = nanos.checked_add(s.nanos.get().into())?;
+    let secs = s.secs.get().checked_add(nanos.div_euclid(SHORT))?;
+    Some(Stamp { secs: secs.into(), nanos: (nanos.rem_euclid(SHORT) as u32).into() })
+}
+
+fn decode_far(body: &[u8]) -> Option<StatData> {
     let (mut numbers, mut at) = ([0; DENSE.len()], 0);
     for n in &mut numbers {
         *n = next_number(body, &mut at)?;
@@ -125,21 +205,28 @@ pub(crate) fn places(body: &[u8]) -> impl Iterator<Item = (&'static str, Range<u
     DENSE.iter().map_while(next).filter(|(_, at)| !at.is_empty())
 }
 
-/// The next number of a body; 0 behind its end. `None` for one that does not end, or is too long.
-fn next_number(body: &[u8], at: &mut usize) -> Option<u128> {
-    let rest = body.get(*at..).filter(|rest| !rest.is_empty());
-    let Some(rest) = rest else { return Some(0) };
-    let mut n = 0u64;
-    for (digit, byte) in rest.iter().take(9).enumerate() {
+/// The next number of a body, if it has no more than nine digits; 0 behind its end.
+fn near_number(body: &[u8], at: &mut usize) -> Option<u64> {
+    let (mut n, mut to) = (0, *at);
+    for digit in 0..9 {
+        let Some(byte) = body.get(to) else { return (to == *at).then_some(0) };
         n |= u64::from(byte & 0x7f) << (7 * digit);
+        to += 1;
         if byte & 0x80 == 0 {
-            *at += digit + 1;
-            return Some(n.into());
+            *at = to;
+            return Some(n);
         }
     }
-    // Hardly any are longer.
-    let mut n = u128::from(n);
-    for (digit, byte) in rest.iter().enumerate().take(126 / 7).skip(9) {
+    None
+}
+
+/// The next number of a body; 0 behind its end. `None` for one that does not end, or is too long.
+fn next_number(body: &[u8], at: &mut usize) -> Option<u128> {
+    if let Some(n) = near_number(body, at) {
+        return Some(n.into());
+    }
+    let mut n = 0;
+    for (digit, byte) in body.get(*at..)?.iter().enumerate().take(126 / 7) {
         n |= u128::from(byte & 0x7f) << (7 * digit);
         if byte & 0x80 == 0 {
             *at += digit + 1;
@@ -149,9 +236,22 @@ fn next_number(body: &[u8], at: &mut usize) -> Option<u128> {
     None
 }
 
+/// The numbers of [`numbers`] in 64 bits, if the times are whole and near each other.
+fn near_numbers(d: &StatData) -> Option<[u64; DENSE.len()]> {
+    let since = |s: Stamp| near(d.mtime, s).map(near_unsigned);
+    let [mode, nlink, uid, gid] = [d.mode, d.nlink, d.uid, d.gid].map(|n| n.get().into());
+    let [generation, tail, blocks] = [d.generation, d.tail, d.blocks].map(|n| n.get().into());
+    let (size, above) = (d.size.get(), d.above.get());
+    let part = Some(u64::from(d.mtime.nanos.get())).filter(|part| i128::from(*part) < SECOND)?;
+    let secs = near_unsigned(d.mtime.secs.get());
+    let (ctime, atime, btime) = (since(d.ctime)?, since(d.atime)?, since(d.btime)?);
+    let (xattr, rdev) = (d.xattr.get().into(), d.rdev.get().into());
+    Some([mode, nlink, uid, gid, generation, size, tail, secs, part, ctime, atime, btime, blocks, xattr, above, rdev])
+}
+
 /// What [`DENSE`] says, in its order.
 fn numbers(d: &StatData) -> [u128; DENSE.len()] {
-    let since = |s: Stamp| unsigned(between(d.mtime, s));
+    let since = |s: Stamp| unsigned(nanos(s) - nanos(d.mtime));
     let [mode, nlink, uid, gid] = [d.mode, d.nlink, d.uid, d.gid].map(|n| n.get().into());
     let [generation, tail, blocks] = [d.generation, d.tail, d.blocks].map(|n| n.get().into());
     let [size, above] = [d.size, d.above].map(|n| n.get().into());
@@ -166,15 +266,11 @@ fn nanos(s: Stamp) -> i128 {
     i128::from(s.secs.get()) * SECOND + i128::from(s.nanos.get())
 }
 
-/// From one moment to another, ns. Nearly all can be told in 64 bits.
-fn between(from: Stamp, to: Stamp) -> i128 {
+/// From one moment to another, ns, if they are near each other.
+fn near(from: Stamp, to: Stamp) -> Option<i64> {
     const CENTURY: u64 = 100 * 365 * 86400;
-    match to.secs.get().checked_sub(from.secs.get()) {
-        Some(secs) if secs.unsigned_abs() < CENTURY => {
-            (secs * SECOND as i64 + i64::from(to.nanos.get()) - i64::from(from.nanos.get())).into()
-        }
-        _ => nanos(to) - nanos(from),
-    }
+    let secs = to.secs.get().checked_sub(from.secs.get()).filter(|secs| secs.unsigned_abs() < CENTURY)?;
+    Some(secs * SECOND as i64 + i64::from(to.nanos.get()) - i64::from(from.nanos.get()))
 }
 
 fn stamp(nanos: i128) -> Option<Stamp> {
@@ -182,13 +278,9 @@ fn stamp(nanos: i128) -> Option<Stamp> {
     Some(Stamp { secs: i64::try_from(secs).ok()?.into(), nanos: (part as u32).into() })
 }
 
-/// Whole seconds, and what is left. Nearly all times can be divided in 64 bits.
+/// Whole seconds, and what is left.
 fn parts(nanos: i128) -> (i128, i128) {
-    const SHORT: i64 = SECOND as i64;
-    match i64::try_from(nanos) {
-        Ok(nanos) => (nanos.div_euclid(SHORT).into(), nanos.rem_euclid(SHORT).into()),
-        Err(_) => (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND)),
-    }
+    (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND))
 }
 
 /// 0, -1, 1, -2, 2 and so on as 0, 1, 2, 3, 4.
@@ -197,6 +289,14 @@ fn unsigned(n: i128) -> u128 {
 }
 
 fn signed(n: u128) -> i128 {
+    (n >> 1).cast_signed() ^ -(n & 1).cast_signed()
+}
+
+fn near_unsigned(n: i64) -> u64 {
+    (n << 1 ^ n >> 63).cast_unsigned()
+}
+
+fn near_signed(n: u64) -> i64 {
     (n >> 1).cast_signed() ^ -(n & 1).cast_signed()
 }
 
@@ -304,6 +404,23 @@ mod tests {
             prop_assert_eq!(decode(&bytes), Some(d));
             let later = StatData { mtime: at(1 << 32, 999_999_999), ctime: times[0], above: long[0].into(), ..d };
             prop_assert!(fitted(&later, bytes.len()).is_some());
+        }
+
+        #[test]
+        fn what_is_near_is_told_in_the_same_way(
+            short in any::<[u32; 9]>(), long in [0..1u64 << 62, 0..1u64 << 62], secs in -(1i64 << 40)..1 << 40,
+            since in [-100_000i64..100_000, 0..2, 0..1], nanos in [0..1_000_000_000u32, 0..1_000_000_000, 0..3, 0..1],
+        ) {
+            let [mode, nlink, uid, gid, rdev, generation, blocks, tail, xattr] = short.map(Into::into);
+            let [size, above] = long.map(Into::into);
+            let [atime, ctime, btime] = [0, 1, 2].map(|n| at(secs + since[n], nanos[n]));
+            let mtime = at(secs, nanos[3]);
+            let d = StatData {
+                mode, nlink, uid, gid, rdev, generation, size, above, blocks, tail, xattr, atime, mtime, ctime, btime,
+            };
+            prop_assert_eq!(near_numbers(&d).map(|all| all.map(u128::from)), Some(numbers(&d)));
+            let bytes = encode(&d, true, 0);
+            prop_assert_eq!((decode_near(&bytes), decode_far(&bytes)), (Some(d), Some(d)));
         }
 
         #[test]

@@ -18,6 +18,7 @@ mod plan;
 mod tests;
 
 pub use alone::{Alone, Cut, cut_alone, put_alone};
+pub use pack::size;
 pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, plan_growth, put};
 
 use crate::format::Key;
@@ -37,6 +38,13 @@ pub trait Nodes {
 
     /// A node of this level.
     fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>>;
+
+    /// A formatted node, and the bytes that its items take in it.
+    fn leaf(&mut self, block: Block) -> Result<(Arc<Content>, usize)> {
+        let content = self.read(block, 1)?;
+        let used = size(content.items());
+        Ok((content, used))
+    }
 
     /// Whether a node is in memory.
     fn is_cached(&self, block: Block) -> bool;

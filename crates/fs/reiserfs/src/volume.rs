@@ -10,7 +10,7 @@ use crate::options::{Balance, Layout, Mount, Ordering};
 use crate::recent::Recent;
 use crate::space::Space;
 use crate::superblock::Ids;
-use crate::tree::Nodes;
+use crate::tree::{Nodes, size};
 use crate::validate;
 use arbor_base::cache::{Cache, Name, Place};
 use arbor_base::device::{Device, Kind};
@@ -220,6 +220,18 @@ impl Core {
         self.found = [(Key::MOST, Key::LEAST, 0); FOUND];
     }
 
+    /// Called when the first key of a formatted node changes, and what its parents say of it.
+    pub fn move_found(&mut self, leaf: Block, old: Key, new: Key) {
+        for (from, to, at) in &mut self.found {
+            if *at == leaf {
+                *from = new.max(*from);
+            }
+            if *to == old {
+                *to = new;
+            }
+        }
+    }
+
     /// A child on the way to the first formatted node whose first key its parent does not have, as far as nodes are in core.
     pub fn first_key_broken(&self) -> Option<Block> {
         let (mut block, height) = self.root();
@@ -286,18 +298,20 @@ impl Core {
     }
 
     /// Changes the items of a formatted node.
-    pub fn change_items(&mut self, block: Block, change: Change) -> Result<()> {
+    pub fn change_items(&mut self, block: Block, changes: impl IntoIterator<Item = Change>) -> Result<()> {
         self.change_node(block, 1, |content, bytes, generation| {
             let Content::Leaf(items) = content else { return false };
-            let is_done = change.apply_to_bytes(bytes, generation);
-            change.apply(items);
+            let mut is_done = true;
+            for change in changes {
+                is_done &= change.apply_to_bytes(bytes, generation);
+                change.apply(items);
+            }
             is_done
         })
     }
 
     /// Changes the key of a child.
     pub fn change_key(&mut self, block: Block, level: u16, index: usize, key: Key) -> Result<()> {
-        self.forget_found();
         self.change_node(block, level, |content, bytes, generation| {
             let Content::Internal(all) = content else { return false };
             all.get_mut(index).into_iter().for_each(|child| child.0 = key);
@@ -314,9 +328,16 @@ impl Core {
         f: impl FnOnce(&mut Content, &mut [u8], u64) -> bool,
     ) -> Result<()> {
         let (shape, generation) = (self.shape(), self.sb.generation.get().saturating_add(1));
-        let (mut content, place) = self.nodes.remove(&block).ok_or(Errno::EIO)?;
-        let dirty = self.cache.dirtied(Name::Block(block.into())).ok_or(Errno::EIO)?;
-        let changed = Arc::make_mut(&mut content);
+        let (content, place) = self.nodes.get_mut(&block).ok_or(Errno::EIO)?;
+        let name = Name::Block(block.into());
+        if !self.cache.is_at(*place, name) {
+            return Err(Errno::EIO.into());
+        }
+        if !self.cache.is_dirty(name) {
+            self.log.changed.insert(block, Kind::Tree);
+        }
+        let dirty = self.cache.dirtied_at(*place);
+        let changed = Arc::make_mut(content);
         self.cache.modify(dirty, |bytes| {
             if !f(changed, bytes, generation) {
                 *bytes = changed.encode(shape, block, level, generation);
@@ -324,9 +345,7 @@ impl Core {
             // But for what nothing reads, which a damaged volume may have.
             debug_assert!(same(shape, (block, level), bytes, &changed.encode(shape, block, level, generation)));
         });
-        self.nodes.insert(block, (content, place));
         self.note_change();
-        self.log.changed.insert(block, Kind::Tree);
         Ok(())
     }
 
@@ -370,6 +389,14 @@ impl Nodes for Core {
 
     fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
         self.node(block, level)
+    }
+
+    fn leaf(&mut self, block: Block) -> Result<(Arc<Content>, usize)> {
+        let content = self.node(block, 1)?;
+        let place = self.nodes.get(&block).map(|(_, place)| *place);
+        let used = place.map_or_else(|| size(content.items()), |place| node::used(self.cache.at(place)));
+        debug_assert_eq!(used, size(content.items()), "node {block}");
+        Ok((content, used))
     }
 
     fn known(&mut self, key: Key) -> Option<(Block, Key)> {

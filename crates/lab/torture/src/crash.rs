@@ -305,17 +305,20 @@ impl Start<'_> {
                 (Op::Syncfs {} | Op::Remount {}, _) if done => Promise::All,
                 _ => Promise::None,
             };
-            oracle.push(
-                Step { op: op.clone(), start, end: device.events(), promise, replacer: replacer.filter(|_| done) },
-                world.model.state(),
-            );
+            let step =
+                Step { op: op.clone(), start, end: device.events(), promise, replacer: replacer.filter(|_| done) };
+            if let Op::Put { path, .. } = op {
+                let half = if done { world.state_without(path) } else { world.model.state() };
+                oracle.push_part(step.clone(), half);
+            }
+            oracle.push(step, world.model.state());
         }
         world.compare()?;
         Ok((device, oracle))
     }
 }
 
-/// A number for each beginning of a list of operations, the empty one first.
+/// A number for each beginning of a list of steps, the empty one first.
 fn prefix_prints(base: u64, ops: &[Op]) -> Vec<u64> {
     let mut print = mix(base);
     let mut prints = vec![print];
@@ -323,6 +326,7 @@ fn prefix_prints(base: u64, ops: &[Op]) -> Vec<u64> {
         let mut hasher = FxHasher::default();
         (print, op).hash(&mut hasher);
         print = mix(hasher.finish());
+        prints.extend(matches!(op, Op::Put { .. }).then_some(print));
         prints.push(print);
     }
     prints
@@ -376,7 +380,7 @@ impl Run<'_> {
     }
 
     fn crash(&self, cuts: &[Cut], by: Mender, message: String) -> Crash {
-        let needs = cuts.first().map_or(usize::MAX, |c| self.oracle.newest(c.0));
+        let needs = cuts.first().map_or(usize::MAX, |c| self.oracle.operations(self.oracle.newest(c.0)));
         Crash { cuts: cuts.to_vec(), by, needs, message: self.describe(cuts, by, message) }
     }
 

@@ -183,6 +183,10 @@ impl Side {
         };
         Some(match op {
             Op::Create { path, mode, gid } => node(path, *gid, mode::IFREG | mode, 0),
+            Op::Put { path, mode, gid, len, tag } => self.place(path).and_then(|(dir, name)| {
+                let (cx, data) = (Cx { uid: 0, gid: *gid }, pattern(*tag, 0, *len));
+                fs.make_file(&cx, dir.ino, &name, *mode, &data).map(|()| Outcome::Done)
+            }),
             Op::Mkfifo { path } => node(path, 0, mode::IFIFO | 0o644, 0),
             Op::Mkdev { path, rdev } => node(path, 0, mode::IFCHR | 0o600, *rdev),
             Op::Mkdir { path, mode, gid } => self.place(path).and_then(|(dir, name)| {

@@ -73,6 +73,8 @@ struct Draw {
     profile: Profile,
     /// Whether many names are long: directories grow with every few of them.
     long: bool,
+    /// Whether many files are made with their contents.
+    puts: bool,
     tag: u64,
     /// Names made lately, so that most operations meet a file.
     recent: VecDeque<Path>,
@@ -85,6 +87,8 @@ struct Draw {
 
 /// Of so many operations of a list with scenes one begins a scene.
 const SCENES: u64 = 10;
+/// Lengths of files that are made with their contents.
+const PUTS: &[usize] = &[0, 1, 20, 125, 250, 256, 257, 1000, 1024, 1025, 3000, 4096, 9000];
 /// How many names are remembered as made lately.
 const RECENT: usize = 24;
 
@@ -100,9 +104,9 @@ pub fn generate(profile: Profile, seed: u64, count: usize) -> Vec<Op> {
     let (shape, recent, files) = (profile.shape(), VecDeque::new(), VecDeque::new());
     let walks = [Path::at(&[]), Path::at(&["d0"])];
     // Not drawn: lists of older seeds stay as they were, but for these names.
-    let (long, scenes) = (seed % 4 == 1, seed % 4 == 2);
+    let (long, scenes, puts) = (seed % 4 == 1, seed % 4 == 2, seed % 4 == 3);
     let mut draw =
-        Draw { rng: Rng::new(seed), shape, profile, long, tag: 0, recent, files, walks, marked: Path::at(&[]) };
+        Draw { rng: Rng::new(seed), shape, profile, long, puts, tag: 0, recent, files, walks, marked: Path::at(&[]) };
     let dirs = (0..draw.shape.dirs).map(|d| Op::Mkdir { path: Path::at(&[&format!("d{d}")]), mode: 0o755, gid: 0 });
     let mut ops: Vec<Op> = dirs.collect();
     while ops.len() < count {
@@ -176,7 +180,12 @@ impl Draw {
         match self.rng.below(if heavy { 10 } else { 16 }) {
             0..=8 => {
                 remember(&mut self.files, &path);
-                Op::Create { path, mode: *self.rng.pick(&[0o644, 0o600, 0o755, 0]), gid }
+                let mode = *self.rng.pick(&[0o644, 0o600, 0o755, 0]);
+                // Not drawn, for the same reason.
+                match self.puts && self.tag % 2 == 1 {
+                    true => Op::Put { path, mode, gid, len: PUTS[self.tag as usize / 2 % PUTS.len()], tag: self.tag },
+                    false => Op::Create { path, mode, gid },
+                }
             }
             9..=11 => Op::Mkdir { path: self.dir_name(), mode: *self.rng.pick(&[0o755, 0o700, 0o2775, 0o1777]), gid },
             12 | 13 => {

@@ -127,6 +127,19 @@ ops! {
         /// Group of the caller.
         gid: u32,
     }
+    /// Makes a regular file with its contents.
+    Put "put" {
+        /// Its name.
+        path: Path,
+        /// Permissions.
+        mode: u32,
+        /// Group of the caller.
+        gid: u32,
+        /// Length of the contents.
+        len: usize,
+        /// Pattern of the contents.
+        tag: u64,
+    }
     /// Makes a directory.
     Mkdir "mkdir" {
         /// Its name.

@@ -51,6 +51,8 @@ pub struct Oracle {
     steps: Vec<Step>,
     states: Vec<State>,
     fingerprints: Vec<OnceLock<u64>>,
+    /// Which steps are parts of the operation of the next one.
+    parts: Vec<usize>,
     promise: CrashPromise,
 }
 
@@ -58,7 +60,8 @@ impl Oracle {
     /// A history that begins with `state`.
     pub fn new(state: State) -> Oracle {
         let fingerprints = vec![OnceLock::new()];
-        Oracle { steps: Vec::new(), states: vec![state], fingerprints, promise: CrashPromise::Prefix }
+        let (steps, parts) = (Vec::new(), Vec::new());
+        Oracle { steps, states: vec![state], fingerprints, parts, promise: CrashPromise::Prefix }
     }
 
     /// The history of an engine that promises so much.
@@ -71,6 +74,17 @@ impl Oracle {
         self.steps.push(step);
         self.states.push(state);
         self.fingerprints.push(OnceLock::new());
+    }
+
+    /// Adds a part of a step, and a state that an engine may go through in it.
+    pub fn push_part(&mut self, step: Step, state: State) {
+        self.parts.push(self.steps.len());
+        self.push(step, state);
+    }
+
+    /// Operations among so many steps, begun or done.
+    pub fn operations(&self, steps: usize) -> usize {
+        steps - self.parts.iter().filter(|part| **part + 1 < steps).count()
     }
 
     /// The steps so far.

@@ -2,10 +2,11 @@
 
 use crate::compare;
 use crate::config::{BEGIN, Config, Failure};
+use crate::data::Data;
 use crate::exec::{Outcome, Side, agree, read_names};
 use crate::generate::Profile;
 use crate::given::Given;
-use crate::model::{Model, ROOT, State};
+use crate::model::{Body, Model, ROOT, State};
 use crate::ops::{Op, Path};
 use crate::shrink::shrink;
 use arbor_base::device::Device;
@@ -307,6 +308,16 @@ impl<'e> World<'e> {
     /// The inode of `path` in the model, which fsync makes durable.
     pub fn identity(&self, path: &Path) -> Option<u64> {
         self.model_ino(path)
+    }
+
+    /// The state without the contents of a file, as they are before they are written.
+    pub fn state_without(&self, path: &Path) -> State {
+        let mut state = self.model.state();
+        let node = self.model_ino(path).and_then(|ino| state.nodes.get_mut(&ino)).map(Arc::make_mut);
+        if let Some(Body::File(data)) = node.map(|node| &mut node.body) {
+            *data = Data::default();
+        }
+        state
     }
 
     /// The file that takes the name of another by `op`.

@@ -55,13 +55,13 @@ pub enum Cut {
 pub fn put_alone<N: Nodes + ?Sized>(nodes: &mut N, piece: Item) -> Result<std::result::Result<Alone, Item>> {
     let shape = nodes.shape();
     let leaf = leaf_of(nodes, piece.key)?;
-    let content = nodes.read(leaf, 1)?;
+    let (content, used) = nodes.leaf(leaf)?;
     let items = content.items();
     // Before the first item it changes the node's first key.
     if items.first().is_none_or(|first| piece.key < first.key) {
         return Ok(Err(piece));
     }
-    let room = shape.room().saturating_sub(size(items));
+    let room = shape.room().saturating_sub(used);
     Ok(put_change(shape, items, piece, room).map(|change| Alone { leaf, change, first: None, way: Vec::new() }))
 }
 
@@ -77,13 +77,10 @@ pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std
     let Some((n, left)) = left.filter(|(_, left)| left.key.is_of_same(piece.key)) else {
         return if Shape::cost(&piece) <= room { Ok(Change::Insert(at, piece)) } else { Err(piece) };
     };
-    let unit = ops.seek(left, piece.key);
-    match (unit, ops.follows(left, &piece)) {
-        (_, true) if left.tail == 0 && piece.tail == 0 && piece.body.len() <= room => {
-            let at = unit.map_or(left.body.len(), |(unit, _)| ops.start(left, unit));
-            Ok(Change::Grow(n, at, piece.body))
-        }
-        (None, false) if Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
+    let byte = ops.start_of(left, piece.key);
+    match ops.follows(left, &piece) {
+        true if left.tail == 0 && piece.tail == 0 && piece.body.len() <= room => Ok(Change::Grow(n, byte, piece.body)),
+        false if byte == left.body.len() && Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
         _ => Err(piece),
     }
 }
@@ -95,7 +92,7 @@ pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std
 pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result<Cut> {
     let shape = nodes.shape();
     let (leaf, way) = descend(nodes, from)?;
-    let content = nodes.read(leaf, 1)?;
+    let (content, used) = nodes.leaf(leaf)?;
     if next_key(nodes, &way)?.is_some_and(|next| from < next && next < to) {
         return Ok(Cut::Plan);
     }
@@ -110,7 +107,7 @@ pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result
         Change::Behead(0, _, key) => Some(*key),
         _ => None,
     };
-    match is_dense(nodes, shape, &way, (items, &change)) {
+    match is_dense(nodes, shape, &way, (items, used, &change)) {
         Ok(true) => {}
         Ok(false) => return Ok(Cut::Plan),
         // The plan does without a neighbour that is damaged.
@@ -133,22 +130,24 @@ fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
     let mut found = Taken::Nothing;
     for (n, item) in items.iter().enumerate().skip(begin).take_while(|(_, i)| i.key < to) {
         let Some(ops) = ops(item.key, shape.node_size) else { return Taken::Many };
-        let (a, b, units) = (ops.find(item, from), ops.find(item, to), ops.units(item));
-        if a >= b {
+        let (begin, end) = (ops.start_of(item, from), ops.start_of(item, to));
+        if begin >= end {
             continue;
         }
+        let is_whole = begin == 0 && end == item.body.len();
+        let rest = || ops.key_of(item, ops.find(item, to));
         found = match found {
-            Taken::Nothing if (a, b) == (0, units) => Taken::One(Change::Remove(n..n + 1)),
-            Taken::One(Change::Remove(range)) if (a, b) == (0, units) && range.end == n => {
+            Taken::Nothing if is_whole => Taken::One(Change::Remove(n..n + 1)),
+            Taken::One(Change::Remove(range)) if is_whole && range.end == n => {
                 Taken::One(Change::Remove(range.start..n + 1))
             }
-            Taken::Nothing if a == 0 => Taken::One(Change::Behead(n, ops.start(item, b), ops.key_of(item, b))),
+            Taken::Nothing if begin == 0 => Taken::One(Change::Behead(n, end, rest())),
             Taken::Nothing if item.tail == 0 => {
-                let rest = Item { key: ops.key_of(item, b), tail: 0, body: Vec::new().into() };
-                if b < units && !ops.follows(item, &rest) {
+                let rest = Item { key: rest(), tail: 0, body: Vec::new().into() };
+                if end < item.body.len() && !ops.follows(item, &rest) {
                     return Taken::Many;
                 }
-                Taken::One(Change::Shrink(n, ops.start(item, a)..ops.start(item, b)))
+                Taken::One(Change::Shrink(n, begin..end))
             }
             _ => return Taken::Many,
         };
@@ -169,7 +168,7 @@ fn is_dense<N: Nodes + ?Sized>(
     nodes: &mut N,
     shape: Shape,
     way: &[Step],
-    (items, change): (&[Item], &Change),
+    (items, used, change): (&[Item], usize, &Change),
 ) -> Result<bool> {
     let [left, right] = [two_beside(nodes, way, false)?, two_beside(nodes, way, true)?];
     let less = match change {
@@ -178,7 +177,7 @@ fn is_dense<N: Nodes + ?Sized>(
         Change::Behead(_, bytes, _) => *bytes,
         Change::Insert(..) | Change::Grow(..) => 0,
     };
-    let changed = Beside { size: size(items) - less, content: None };
+    let changed = Beside { size: used.saturating_sub(less), content: None };
     let [left1, left2] = left;
     let [right1, right2] = right;
     let all: Vec<Beside> = [left2, left1, Some(changed), right1, right2].into_iter().flatten().collect();
@@ -214,8 +213,8 @@ fn two_beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Re
     let mut two = [None, None];
     let Some(step) = way.last() else { return Ok(two) };
     let of = |nodes: &mut N, block| -> Result<Option<Beside>> {
-        let content = nodes.read(block, 1)?;
-        Ok(Some(Beside { size: size(content.items()), content: Some(content) }))
+        let (content, size) = nodes.leaf(block)?;
+        Ok(Some(Beside { size, content: Some(content) }))
     };
     let parent = children(nodes, step.block, 2)?;
     let Content::Internal(all) = &*parent else { return Ok(two) };

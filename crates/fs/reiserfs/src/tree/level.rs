@@ -1,5 +1,6 @@
 //! Neighbouring nodes of one level, as a plan changes them.
 
+use super::pack::size;
 use super::plan::Place;
 use super::{Nodes, Step, beside};
 use crate::format::Key;
@@ -60,8 +61,12 @@ pub struct Slot {
     /// The way to it; of a new node, to the one that it comes after.
     pub way: Vec<Step>,
     work: Work,
+    /// Bytes that its items take.
+    pub used: usize,
     /// Its contents before the change; `None` for a new node.
     pub old: Option<Work>,
+    /// Bytes that its items took then.
+    pub old_used: usize,
     /// The block that it has left, and the one near which it goes.
     pub left: Option<Block>,
     pub near: Option<Block>,
@@ -106,6 +111,7 @@ impl Slot {
             (Some(Work::Old(old)), Work::Leaf(new)) => old.items() != new,
             (old, new) => old.as_ref() != Some(new),
         };
+        self.used = size(work.items());
         self.work = work;
     }
 }
@@ -127,9 +133,24 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
     /// A node as it is on disk.
     pub fn slot(&mut self, block: Block, way: Vec<Step>) -> Result<Slot> {
         let was_cached = self.nodes.is_cached(block);
-        let work = Work::of(self.nodes.read(block, self.number)?);
-        let (place, old) = (Place::Old(block), Some(work.clone()));
-        Ok(Slot { place, way, work, old, left: None, near: None, is_changed: false, is_spread: false, was_cached })
+        let (content, used) = match self.number {
+            1 => self.nodes.leaf(block)?,
+            number => (self.nodes.read(block, number)?, 0),
+        };
+        let work = Work::of(content);
+        Ok(Slot {
+            place: Place::Old(block),
+            way,
+            used,
+            old: Some(work.clone()),
+            old_used: used,
+            work,
+            left: None,
+            near: None,
+            is_changed: false,
+            is_spread: false,
+            was_cached,
+        })
     }
 
     /// Reads the node to the left of the first; returns whether there is one. All indices grow by one then.
@@ -181,8 +202,10 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
         let slot = Slot {
             place,
             way,
+            used: size(work.items()),
             work,
             old: None,
+            old_used: 0,
             left: None,
             near: None,
             is_changed: true,

@@ -306,7 +306,7 @@ const WORTH: usize = 8;
 /// can be; if nodes are split early, over one more where that makes room for what comes next.
 fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, to: Key, plan: &mut Plan) -> Result<()> {
     let (to, worth) = if level.nodes.splits_early() { (Some(to), shape.room() / WORTH) } else { (None, 0) };
-    if leaf_size(level, 0) > shape.room()
+    if level.slots.first().is_some_and(|s| s.used > shape.room())
         && !shift(level, shape, TWO, to, 0)?
         && !shift(level, shape, THREE, to, worth)?
     {
@@ -315,13 +315,9 @@ fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, to:
     compress(level, shape)
 }
 
-fn leaf_size<N: Nodes + ?Sized>(level: &Level<'_, N>, n: usize) -> usize {
-    level.slots.get(n).map_or(0, |s| size(s.work().items()))
-}
-
 /// The node that is too full.
 fn full<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape) -> usize {
-    level.slots.iter().position(|s| size(s.work().items()) > shape.room()).unwrap_or(0)
+    level.slots.iter().position(|s| s.used > shape.room()).unwrap_or(0)
 }
 
 /// Shifts items to neighbours, in the first of these ways that needs the fewest nodes which were not in memory; returns
@@ -342,7 +338,7 @@ fn shift<N: Nodes + ?Sized>(
         let Some(slots) = level.slots.get(from..=at + right) else { continue };
         // Joining two items saves a head.
         let most = slots.len() * (shape.room() + ITEM_HEAD) - ITEM_HEAD;
-        if slots.iter().map(|s| size(s.work().items())).sum::<usize>() + left_over > most {
+        if slots.iter().map(|s| s.used).sum::<usize>() + left_over > most {
             continue;
         }
         let uncached = slots.iter().filter(|s| !s.was_cached).count();
@@ -423,7 +419,7 @@ fn parted(shape: Shape, mut items: Vec<Item>, to: Key) -> Option<Vec<Vec<Item>>>
 
 /// Takes nodes out of the tree as long as two fit into one, or three into two (REISER-T3).
 fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result<()> {
-    let has_shrunk = |s: &Slot| s.old.as_ref().is_none_or(|old| size(s.work().items()) < size(old.items()));
+    let has_shrunk = |s: &Slot| s.old.is_none() || s.used < s.old_used;
     while !level.removed.is_empty() || level.slots.iter().any(has_shrunk) {
         let changed = |s: &Slot| s.is_changed();
         // Two on each side of what has changed.
@@ -454,7 +450,7 @@ fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result
 fn fewer<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape, n: usize, many: usize) -> Option<Vec<Vec<Item>>> {
     let slots = level.slots.get(n..n + many)?;
     // Joining two items saves a head.
-    let least = slots.iter().map(|s| size(s.work().items())).sum::<usize>().saturating_sub((many - 1) * ITEM_HEAD);
+    let least = slots.iter().map(|s| s.used).sum::<usize>().saturating_sub((many - 1) * ITEM_HEAD);
     if least > (many - 1) * shape.room() {
         return None;
     }

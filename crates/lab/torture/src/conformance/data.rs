@@ -458,6 +458,36 @@ pub fn unlinked_name_again(fs: &dyn FileSystem) {
     }
 }
 
+pub fn made_whole(fs: &dyn FileSystem) {
+    let dir = mkdir(fs, fs.root(), "dir");
+    let set = SetAttr { gid: Some(7), mode: Some(0o2755), ..SetAttr::default() };
+    fs.setattr(dir, &set).expect("setattr");
+    let (before, cx) = (attr(fs, dir), Cx { uid: 3, gid: 4 });
+    let name = |len: usize| format!("file{len}");
+    let lens = [0, 1, 39, 40, 250, 255, 256, 257, 1023, 1024, 1025, 2048, 4000, 4096, 5000, 100_000];
+    for len in lens {
+        fs.make_file(&cx, dir, name(len).as_bytes(), 0o640, &pattern(len as u64, 0, len)).expect("make_file");
+        let no = [Errno::EEXIST];
+        fails("make_file", fs.make_file(&cx, dir, name(len).as_bytes(), 0o600, b"other"), &no);
+        let made = fs.lookup(dir, name(len).as_bytes()).expect("lookup");
+        let expected = (mode::IFREG | 0o640, 1, 3, 7, len as u64);
+        assert_eq!((made.mode, made.nlink, made.uid, made.gid, made.size), expected);
+        assert_eq!(made, attr(fs, made.ino));
+        assert_eq!(read(fs, made.ino, 0, len + 10), pattern(len as u64, 0, len));
+        assert_eq!(read(fs, made.ino, 7, len), pattern(len as u64, 0, len).get(7..).unwrap_or_default());
+        write(fs, made.ino, len as u64, b"more");
+        assert_eq!(attr(fs, made.ino).size, len as u64 + 4);
+        fs.forget(made.ino, 1);
+    }
+    assert_eq!((list(fs, dir).len(), attr(fs, dir).nlink), (lens.len(), before.nlink));
+    lens.iter().for_each(|len| fs.unlink(dir, name(*len).as_bytes()).expect("nobody has it"));
+    fails("make_file", fs.make_file(&cx, file(fs), b"a", 0o600, b"x"), &[Errno::ENOTDIR]);
+    fails("make_file", fs.make_file(&cx, dir, b"a/b", 0o600, b"x"), &[Errno::EINVAL]);
+    fails("make_file", fs.make_file(&cx, dir, &[b'n'; 256], 0o600, b"x"), &[Errno::ENAMETOOLONG]);
+    fs.rmdir(fs.root(), b"dir").expect("rmdir");
+    fails("make_file", fs.make_file(&cx, dir, b"a", 0o600, b"x"), &[Errno::ENOENT]);
+}
+
 pub fn tmpfile(fs: &dyn FileSystem) {
     let dir = mkdir(fs, fs.root(), "dir");
     let tmp = fs.tmpfile(&CX, dir, 0o640).expect("tmpfile");

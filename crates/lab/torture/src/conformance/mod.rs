@@ -105,6 +105,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("copy_range_within_one_file", data::copy_same),
     ("unlinked_files_live_while_in_use", data::open_unlinked),
     ("a_name_can_be_used_again_at_once", data::unlinked_name_again),
+    ("files_made_with_their_contents", data::made_whole),
     ("tmpfile_gets_a_name", data::tmpfile),
     ("tmpfile_vanishes", data::tmpfile_vanishes),
     ("blocks_follow_the_data", data::blocks),
