@@ -1065,7 +1065,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__run)
-            opts="-s -t -d -h --subject --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --details --json --report --figures --rows --help"
+            opts="-s -t -d -h --subject --with --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --details --json --report --figures --rows --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1076,6 +1076,10 @@ _arbor() {
                     return 0
                     ;;
                 -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --with)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

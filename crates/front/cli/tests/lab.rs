@@ -285,11 +285,11 @@ fn overwriting_and_relocation_on_filled_volumes() {
         // A fifth as many blocks, with all that belongs to each.
         assert!(written(subject, "synchronous") > written(subject, "asynchronous") / 5.0, "{subject}");
     }
-    let mine = ["--subject", "Evergreen-overwrite", "--with", "mine=Evergreen-overwrite:modify=relocate"];
+    let mine = ["--subject", "Evergreen-overwrite", "--with", "mine=Evergreen-overwrite:redo=all"];
     let rows = run("evergreen-fig5", &[&disk[..], &mine].concat());
     // The last of two options holds.
-    assert_eq!(figure(&rows, "mine", "50% full, synchronous, written to a log"), 0.0);
-    let redo = |part: &str| figure(&rows, "Evergreen-overwrite", &format!("50% full, {part}, written to a log"));
+    assert_eq!(figure(&rows, "Evergreen-overwrite", "50% full, synchronous, written to a log"), 0.0);
+    let redo = |part: &str| figure(&rows, "mine", &format!("50% full, {part}, written to a log"));
     assert!(redo("asynchronous") > 0.0 && redo("synchronous") > redo("asynchronous"));
     let rows = run("evergreen-fig4", &["--disk", "870evo-used", "--subject", "Evergreen-relocate"]);
     let flash = "50% full, asynchronous, write amplification of the flash";

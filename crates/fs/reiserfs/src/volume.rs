@@ -336,6 +336,10 @@ impl Core {
         if !self.cache.is_dirty(name) {
             self.log.changed.insert(block, Kind::Tree);
         }
+        debug_assert!(
+            self.log.changed.contains_key(&block),
+            "node {block} is dirty, and the next record is without it"
+        );
         let dirty = self.cache.dirtied_at(*place);
         let changed = Arc::make_mut(content);
         self.cache.modify(dirty, |bytes| {

@@ -331,10 +331,26 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "Evergreen-overwrite",
-        about: "Evergreen that overwrites what changes, in place; a cache of 64 blocks.",
+        about: "Evergreen that overwrites what changes, in place and once, so that a crash needs fsck; a cache of 64 blocks.",
         engine: "evergreen",
         format: "",
-        mount: "modify=overwrite,cache=1216K,dirty=304K,buffers=64",
+        mount: "modify=overwrite,redo=none,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-logged",
+        about: "The same, but a redo list has the metadata: it lasts whole or not at all.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=overwrite,redo=metadata,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-adaptive",
+        about: "The same, but it chooses block by block.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=adaptive,cache=1216K,dirty=304K,buffers=64",
         extra: &[],
     },
     Known {
@@ -350,7 +366,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same, but data are overwritten and all else is relocated.",
         engine: "evergreen",
         format: "",
-        mount: "modify=relocate,data=overwrite,cache=1216K,dirty=304K,buffers=64",
+        mount: "modify=relocate,data=overwrite,redo=none,cache=1216K,dirty=304K,buffers=64",
         extra: &[],
     },
     Known {
@@ -358,7 +374,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same, but data are relocated and all else is overwritten.",
         engine: "evergreen",
         format: "",
-        mount: "modify=overwrite,data=relocate,cache=1216K,dirty=304K,buffers=64",
+        mount: "modify=overwrite,data=relocate,redo=none,cache=1216K,dirty=304K,buffers=64",
         extra: &[],
     },
     Known {

@@ -32,6 +32,9 @@ pub(super) use postmark::{FIG4, FIG4_870EVO, FIG4_980PRO, FIG4_DISK, FIG4_HC310,
 const OVERWRITE: &str = "Evergreen-overwrite";
 const RELOCATE: &str = "Evergreen-relocate";
 const COLUMNS: &[&str] = &[OVERWRITE, RELOCATE];
+/// Overwriting with a redo list of metadata, and what chooses block by block.
+const LOGGED: &str = "Evergreen-logged";
+const CHOOSES: &str = "Evergreen-adaptive";
 /// By category: data overwritten and all else relocated, and the other way round.
 const DATA: &str = "Evergreen-data";
 const METADATA: &str = "Evergreen-metadata";

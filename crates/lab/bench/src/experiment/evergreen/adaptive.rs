@@ -1,7 +1,7 @@
 //! Policies against utilisation, with blocks that change alike or some more often than others: where a policy that chooses
 //! for each block has something to gain.
 
-use super::{CE_PC, COLUMNS, DATA, METADATA, OVERWRITE, Pieces, RELOCATE, SMALL_BYTES};
+use super::{CE_PC, CHOOSES, COLUMNS, LOGGED, OVERWRITE, Pieces, RELOCATE, SMALL_BYTES};
 use crate::experiment::curves::{Axis, Chart, Charts, Measured, Statement};
 use crate::experiment::{Case, Experiment, Load, Part, Quantity, Shape};
 use crate::workload::overwrite::Access;
@@ -11,7 +11,7 @@ pub(in crate::experiment) const ADAPTIVE: Experiment = Experiment {
     about: "Blocks of a file on 256 MB are overwritten, evenly or 90% of the writes to 10% of the blocks; policies of Evergreen.",
     source: "left open by Hyun and others, 2008; the workload of Wang and others, FAST 2004",
     columns: COLUMNS,
-    others: &[DATA, METADATA],
+    others: &[LOGGED, CHOOSES],
     reference: OVERWRITE,
     log_bound: (&[], 0.0),
     host: CE_PC,

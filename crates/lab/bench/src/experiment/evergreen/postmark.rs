@@ -1,7 +1,8 @@
 //! Figures 4 and 5, the same on other devices, with more or fewer log blocks, and beside other designs.
 
 use super::{
-    ASYNC, CE_PC, COLUMNS, DATA, Filled, METADATA, OVERWRITE, POSTMARK, RELOCATE, SYNC, case, cross_over, points,
+    ASYNC, CE_PC, CHOOSES, COLUMNS, DATA, Filled, LOGGED, METADATA, OVERWRITE, POSTMARK, RELOCATE, SYNC, case,
+    cross_over, points,
 };
 use crate::experiment::curves::{Axis, Chart, Charts, Host, Measured, Statement, mean};
 use crate::experiment::{Case, Experiment, Load, Part, Quantity, Shape};
@@ -14,7 +15,7 @@ pub(in crate::experiment) const FIG4: Experiment = Experiment {
     about: "PostMark on a volume of 1 GB that is more or less full, overwriting or relocating what changes.",
     source: "Hyun and others, 2008, figure 4",
     columns: COLUMNS,
-    others: &[],
+    others: &[LOGGED, CHOOSES],
     reference: OVERWRITE,
     log_bound: (&[], 0.0),
     host: CE_PC,
