@@ -37,6 +37,11 @@ fn age(model: &SsdModel, capacity_bytes: u64) -> Translation {
     for _ in 0..pieces {
         translation.take(draw(&mut state) % pieces * PIECE_BYTES, PIECE_BYTES, model, &mut flash);
     }
+    // Nothing of that is in the buffer any more.
+    if let Translation::Page { map, .. } = &mut translation {
+        map.pad(&mut flash, 0);
+        map.take_programmed().for_each(drop);
+    }
     translation
 }
 
