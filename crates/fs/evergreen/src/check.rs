@@ -24,7 +24,7 @@ pub(crate) use start::search;
 use crate::format::*;
 use crate::space::Lost;
 use crate::volume::Core;
-use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Result};
 use arbor_kit::calls::State as _;
 use arbor_kit::conclude::Concluded;
 use arbor_kit::findings::{self, Repairs};
@@ -53,7 +53,7 @@ struct Checker<'a> {
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    match start::open(&devices, options.repair != Repair::No, progress)? {
+    match start::open(&devices, options.repair, progress)? {
         Ok(checker) => checker.run(options),
         Err(lost) => Ok(lost),
     }

@@ -54,11 +54,13 @@ impl History {
     /// Gives up commits before `intact`. Returns what they alone had, and whether there were commits of earlier mounts.
     pub fn give_up(&mut self, intact: u64) -> (Vec<u32>, bool) {
         let mut free = Vec::new();
-        while let Some((_, blocks)) = self.kept.pop_front_if(|(seq, _)| *seq < intact) {
-            free.extend(blocks);
+        while self.kept.front().is_some_and(|(seq, _)| *seq < intact) {
+            free.extend(self.kept.pop_front().into_iter().flat_map(|(_, blocks)| blocks));
         }
         self.kept_blocks -= free.len() as u64;
-        while self.masters.pop_front_if(|(seq, _)| *seq < intact).is_some() {}
+        while self.masters.front().is_some_and(|(seq, _)| *seq < intact) {
+            self.masters.pop_front();
+        }
         let before = self.older.len();
         self.older.retain(|older| older.master.head.seq.get() >= intact);
         if self.older.is_empty() {

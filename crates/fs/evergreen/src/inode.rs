@@ -12,7 +12,7 @@ use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location, get_u32, put};
-use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
@@ -125,7 +125,13 @@ impl Core {
     pub fn load_orphans(&mut self) -> Result<()> {
         let head = self.master.head.orphan.get();
         lifetimes::load(self, head.into(), |core, ino, twice| {
-            let i = core.iget(ino)?;
+            let i = core.iget(ino).map_err(|e| match e {
+                Error::Errno(Errno::ESTALE) => {
+                    let expected = "the type of an inode without a name";
+                    Corrupt::new("inode", field!(Dinode, mode).0, Location::inode(ino), 0, expected).into()
+                }
+                e => e,
+            })?;
             if twice || i.d.nlink.get() != 0 {
                 let expected = "0, and a place on the orphan list once";
                 return Err(i.corrupt(field!(Dinode, nlink), i.d.nlink, expected).into());

@@ -84,8 +84,17 @@ impl Core {
         let before = if newest == 0 { u64::MAX } else { newest };
         (self.master, self.master_at) = recover::scan(&*self.dev, &self.geom, before)?;
         self.laid.clear();
-        // What it has overwritten was in place before the newest one was written.
-        (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
+        if newest == 0 && !self.sb.is_clean() {
+            // It is the newest one, of which only counts are wrong.
+            self.laid = match recover::redo(&*self.dev, &self.geom, &self.master.head) {
+                Err(Error::Corrupt(_)) => return self.take_older(),
+                laid => laid?,
+            };
+        } else {
+            // What the newest one has overwritten again is in the copies only.
+            self.laid = recover::redo_left(&*self.dev, &self.geom, &self.master.head)?;
+            (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
+        }
         // No master block that only seems to be damaged has the number of the next commit.
         self.master.head.seq = newest.max(self.master.head.seq.get()).saturating_add(1).into();
         self.touch_master();

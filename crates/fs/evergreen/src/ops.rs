@@ -10,6 +10,9 @@ use arbor_kit::buddy::bitmap;
 use arbor_kit::locked;
 use arbor_kit::machine::Machine as _;
 
+/// Inodes of the volume itself, which are no files.
+const OWN_INODES: u64 = 5;
+
 impl locked::Core for Core {
     fn has_writeback_pressure(&self) -> bool {
         false
@@ -71,7 +74,7 @@ impl locked::Core for Core {
             blocks: space.into(),
             bfree: u64::from(space.saturating_sub(used)).saturating_sub(self.kept()),
             bavail: self.available(),
-            files: inodes,
+            files: inodes.saturating_sub(OWN_INODES),
             ffree: inodes.saturating_sub(self.master.head.inodes.get().into()),
             namelen: 255,
             fsid: self.geom.fsid,

@@ -10,7 +10,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc, crc_without};
 use arbor_base::vfs::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
@@ -50,7 +50,7 @@ fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
         (field!(CheckPoint, inode_end), head.inode_end.get(), INODES, most),
         (field!(CheckPoint, inodes), head.inodes.get(), 0, head.inode_end.get()),
     ];
-    if head.seq.get() > MOST_COMMITS || head.intact > head.seq {
+    if !(1..=MOST_COMMITS).contains(&head.seq.get()) || head.intact > head.seq {
         let (field, within) = field!(CheckPoint, seq);
         let found = format!("{}, the oldest {}", head.seq, head.intact);
         return Err(Corrupt::new("check-point", field, byte(at) + within, found, "numbers of commits").into());
@@ -64,11 +64,13 @@ fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
     }
 }
 
-/// The newest of all master blocks that are sound and have a number less than `before`, and where it is.
+/// The newest of all master blocks that are sound and have a number less than `before`, which can be, and where it is.
 pub(crate) fn scan(dev: &dyn Device, geom: &Geom, before: u64) -> Result<(Master, u32)> {
-    let mut best: Option<(Master, u32)> = None;
+    let (numbers, mut best) = (1..before.min(MOST_COMMITS + 1), None::<(Master, u32)>);
     for block in geom.masters() {
-        let Some(found) = master(dev, geom, block)?.filter(|found| found.head.seq.get() < before) else { continue };
+        let Some(found) = master(dev, geom, block)?.filter(|found| numbers.contains(&found.head.seq.get())) else {
+            continue;
+        };
         if best.is_none_or(|(best, _)| best.head.seq.get() < found.head.seq.get()) {
             best = Some((found, block));
         }
@@ -104,8 +106,39 @@ pub(crate) fn master(dev: &dyn Device, geom: &Geom, block: u32) -> Result<Option
 
 /// What a commit has overwritten, as its redo list has it.
 pub(crate) fn redo(dev: &dyn Device, geom: &Geom, head: &CheckPoint) -> Result<Copies> {
-    let (mut all, mut at, count) = (Copies::new(), head.redo.get(), head.redo_count.get() as usize);
-    while at != 0 && all.len() < count {
+    let (mut all, count) = (Copies::new(), head.redo_count.get() as usize);
+    each_redo(dev, geom, head, &mut |redo| {
+        let bytes = sound_copy(dev, redo.copy.get(), redo.crc.get())?;
+        all.insert(redo.block.get(), (Kind::Other, Arc::new(bytes)));
+        Ok(())
+    })?;
+    if all.len() == count {
+        return Ok(all);
+    }
+    let (field, within) = field!(CheckPoint, redo_count);
+    Err(Corrupt::new("check-point", field, byte(head.block.get()) + within, count, all.len()).into())
+}
+
+/// The same of the commit before the newest one, as far as its list and the copies are still there.
+pub(crate) fn redo_left(dev: &dyn Device, geom: &Geom, head: &CheckPoint) -> Result<Copies> {
+    let mut all = Copies::new();
+    let list = each_redo(dev, geom, head, &mut |redo| match sound_copy(dev, redo.copy.get(), redo.crc.get()) {
+        Err(Error::Corrupt(_)) => Ok(()),
+        bytes => {
+            all.insert(redo.block.get(), (Kind::Other, Arc::new(bytes?)));
+            Ok(())
+        }
+    });
+    match list {
+        Ok(()) | Err(Error::Corrupt(_)) => Ok(all),
+        Err(e) => Err(e),
+    }
+}
+
+/// Calls `f` with each entry of a commit's redo list.
+fn each_redo(dev: &dyn Device, geom: &Geom, head: &CheckPoint, f: &mut dyn FnMut(Redo) -> Result<()>) -> Result<()> {
+    let (mut at, mut left, mut seen) = (head.redo.get(), head.redo_count.get() as usize, BTreeSet::new());
+    while at != 0 && left > 0 && seen.insert(at) {
         let list = list(dev, geom, head, at)?;
         let (of, _) = Head::read_from_prefix(&list).map_err(|_| Error::Errno(arbor_base::vfs::Errno::EIO))?;
         let entries = list.get(HEAD..).unwrap_or(&[]).chunks_exact(size_of::<Redo>());
@@ -115,15 +148,12 @@ pub(crate) fn redo(dev: &dyn Device, geom: &Geom, head: &CheckPoint) -> Result<C
             if !geom.is_data(block) || !geom.is_data(copy) {
                 return Err(Corrupt::new("redo list", "block", byte(at), block, "a block of a file").into());
             }
-            all.insert(block, (Kind::Other, Arc::new(sound_copy(dev, copy, redo.crc.get())?)));
+            f(redo)?;
+            left = left.saturating_sub(1);
         }
         at = of.index.get();
     }
-    if all.len() == count {
-        return Ok(all);
-    }
-    let (field, within) = field!(CheckPoint, redo_count);
-    Err(Corrupt::new("check-point", field, byte(head.block.get()) + within, count, all.len()).into())
+    Ok(())
 }
 
 /// A block of the redo list.

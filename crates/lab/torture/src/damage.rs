@@ -128,12 +128,12 @@ pub fn tree_in(fs: &dyn FileSystem) -> Tree {
         let mut content = match attr.file_type() {
             FileType::Dir => Vec::new(),
             FileType::Symlink => fs.readlink(ino).expect("readlink"),
-            FileType::File => contents(&*fs, &path, ino, attr.size),
+            FileType::File => contents(fs, &path, ino, attr.size),
             _ => attr.rdev.to_le_bytes().to_vec(),
         };
         let dir = attr.file_type() == FileType::Dir;
         if dir {
-            todo.extend(below(&*fs, &path, ino));
+            todo.extend(below(fs, &path, ino));
         }
         for name in fs.listxattr(ino).expect("listxattr") {
             content.extend(fs.getxattr(ino, &name).expect("getxattr"));

@@ -76,8 +76,9 @@ impl Checker<'_> {
         self.find_lost_inodes()?;
         let end = self.core.master.head.inode_end.get();
         let lost: BTreeSet<u32> = self.lost.iter().map(|lost| lost.1).collect();
-        for ino in (ROOT.0 as u32..end).filter(|ino| *ino < INODES || !lost.contains(&(ino / INODES))) {
-            if ino % 1024 == 0 {
+        let there = (ROOT.0 as u32..end).filter(|ino| *ino < INODES || !lost.contains(&(ino / INODES)));
+        for (n, ino) in there.enumerate() {
+            if n % 1024 == 0 {
                 (self.progress)(ino.into(), end.into(), "inodes");
             }
             self.read_inode(ino)?;

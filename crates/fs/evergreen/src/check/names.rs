@@ -7,7 +7,7 @@ use crate::format::*;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Errno, Error, Ino, Result, Time};
+use arbor_base::vfs::{CheckReport, Devices, Errno, Error, Ino, Repair, Result, Time};
 use arbor_kit::conclude::Concluded as _;
 use arbor_kit::forest::{Forest, Spot, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
@@ -66,7 +66,8 @@ impl Checker<'_> {
                 self.check_page(&dir, lbn, &mut names)?;
             }
             self.core.hashes.remove(dir.ino);
-            self.recs.flag(*ino, Rec::READ, true);
+            // One that was being removed has no `..` to be checked; if it has a name, the next pass clears it.
+            self.recs.flag(*ino, Rec::READ, dir.d.size.get() > 0);
         }
         Ok(())
     }
@@ -153,7 +154,7 @@ impl LostFound for Checker<'_> {
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let mut silent = |_: u64, _: u64, _: &str| ();
-    match start::open(&devices, false, &mut silent)? {
+    match start::open(&devices, Repair::No, &mut silent)? {
         Ok(checker) => checker.run_along(path),
         Err(lost) => Ok(lost),
     }

@@ -1,7 +1,7 @@
 //! Phase 2: the bitmaps, and what the check-point counts of them.
 
 use super::Checker;
-use super::inodes::is_damaged;
+use super::inodes::{Mend, is_damaged};
 use super::issue::Issue;
 use crate::format::*;
 use arbor_base::cache::FileBlock;
@@ -29,6 +29,7 @@ impl Checker<'_> {
         self.compare((IBITMAP, "inodes"), self.core.master.head.inode_end.get(), &inodes, &mut wrong)?;
         self.count("blocks", owned.len() as u32);
         self.count("inodes", inodes.len() as u32);
+        self.check_kept(&owned)?;
         // All of them can be read before the first one gets a place.
         self.core.cache.keep_all(true);
         let places = self.core.lay_pages(std::mem::take(&mut self.lost))?;
@@ -55,6 +56,35 @@ impl Checker<'_> {
         }
     }
 
+    /// What older commits alone have: the check-point may count more of it, but not more than there is room for. What else
+    /// can be wrong with them makes them commits that are not there.
+    fn check_kept(&mut self, owned: &Runs) -> Result<()> {
+        let (geom, head) = (self.core.geom, self.core.master.head);
+        let (intact, seq, kept) = (head.intact.get(), head.seq.get(), head.kept.get());
+        if intact >= seq {
+            return Ok(());
+        }
+        let (mut alone, most) = (0, u64::from(geom.space()).saturating_sub(owned.len()));
+        for n in 0..geom.blocks.div_ceil(BITS) {
+            let mut bits = vec![0; BLOCK - HEAD];
+            self.core.add_older_bits(n, &mut bits)?;
+            let used = (0..BITS).filter(|bit| !bitmap::is_free(&bits, *bit)).map(|bit| n * BITS + bit);
+            alone += used.filter(|block| geom.is_data(*block) && !owned.contains(*block)).count() as u32;
+        }
+        let is_lost = self.core.history.lost > intact;
+        if is_lost {
+            self.f.note(Issue::History { intact, seq });
+        } else if kept < alone || u64::from(kept) > most {
+            self.f.note(Issue::Count { what: "blocks of older commits", found: kept, expected: alone });
+        } else {
+            return Ok(());
+        }
+        // They are given up.
+        self.core.master.head.intact = seq.into();
+        self.core.touch_master();
+        Ok(())
+    }
+
     /// Finds blocks of inodes that are not there: the inodes are lost.
     pub(super) fn find_lost_inodes(&mut self) -> Result<()> {
         let ifile = self.core.special(IFILE);
@@ -77,6 +107,16 @@ impl Checker<'_> {
         self.lost.push((IFILE, n, vec![0; BLOCK], false));
     }
 
+    /// Blocks of a bitmap that belong to another file: they are made anew, and not cut off.
+    fn take_cuts(&mut self, file: Ino, blocks: u32) -> BTreeSet<u32> {
+        let mut cut = BTreeSet::new();
+        self.mends.retain(|mend| match mend {
+            Mend::Cut(ino, FileBlock::Data(lbn)) if *ino == file && *lbn < blocks.into() => !cut.insert(*lbn as u32),
+            _ => true,
+        });
+        cut
+    }
+
     /// Compares a bitmap with what is in use.
     fn compare(
         &mut self,
@@ -86,6 +126,7 @@ impl Checker<'_> {
         wrong: &mut Vec<Bit>,
     ) -> Result<()> {
         let (mut free, mut taken) = (Wrong::default(), Wrong::default());
+        let cut = self.take_cuts(file, end.div_ceil(BITS));
         let mut rest = used.iter().peekable();
         for n in 0..end.div_ceil(BITS) {
             let mut bits = if file == DBITMAP { self.core.reserved_bits(n) } else { vec![0; BLOCK - HEAD] };
@@ -93,8 +134,11 @@ impl Checker<'_> {
             while let Some(bit) = rest.next_if(|bit| bit / BITS == n) {
                 bitmap::set_used(&mut bits, bit % BITS, 1);
             }
-            let page = self.core.bitmap(file, n);
-            if let Some(why) = is_damaged(page)? {
+            let why = match is_damaged(self.core.bitmap(file, n))? {
+                None if cut.contains(&n) => Some("it leads elsewhere".into()),
+                why => why,
+            };
+            if let Some(why) = why {
                 self.f.note(Issue::Bitmap { what, n, why });
                 let mut bytes = self.core.headed(BITMAP_MAGIC, file, n.into(), 0);
                 bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));

@@ -14,10 +14,10 @@ const CACHE: &str = "cache=64M";
 /// The superblock to be used, and why that is the copy, if it is.
 type Start = ((SuperBlock, Geom), Option<String>);
 
-/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
+/// Opens a volume, recovered in place, or in memory if nothing is to be written; the report if there is none.
 pub(super) fn open<'a>(
     devices: &Devices,
-    write: bool,
+    repair: Repair,
     progress: Progress<'a>,
 ) -> Result<std::result::Result<Checker<'a>, CheckReport>> {
     let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
@@ -25,7 +25,7 @@ pub(super) fn open<'a>(
         Ok(start) => start,
         Err(lost) => return Ok(Err(f.end(lost))),
     };
-    head::refuse_unknown(&found.0, KNOWN, write)?;
+    head::refuse_unknown(&found.0, KNOWN, repair != Repair::No)?;
     f.volume.unclean = !found.0.is_clean() && damage.is_none();
     f.volume.was_clean = found.0.is_clean();
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
@@ -40,12 +40,19 @@ pub(super) fn open<'a>(
         },
         taken => taken?,
     }
+    if let Some(why) = is_not_newest(&core)? {
+        f.note(Issue::MasterDamaged { why });
+        core.master = Master::default();
+        core.take_older()?;
+    }
     let (intact, seq) = (core.master.head.intact.get(), core.master.head.seq.get());
     if !core.load_history()? {
         f.note(Issue::History { intact, seq });
         core.touch_master();
     }
-    if write && !core.sb.is_clean() {
+    // Preening leaves a damaged superblock as it is, and its copy never says that the volume was unmounted.
+    let may_write = repair == Repair::Yes || repair == Repair::Preen && damage.is_none();
+    if may_write && !core.sb.is_clean() {
         core.begin()?;
     }
     let mut checker = Checker::new(core, f, progress);
@@ -54,6 +61,15 @@ pub(super) fn open<'a>(
         checker.super_damaged = true;
     }
     Ok(Ok(checker))
+}
+
+/// Why the master block that the superblock of an unmounted volume names is not the newest one, if it is not.
+fn is_not_newest(core: &Core) -> Result<Option<String>> {
+    if !core.sb.is_clean() {
+        return Ok(None);
+    }
+    let (found, newest) = (core.master.head.seq, recover::scan(&*core.dev, &core.geom, u64::MAX)?.0.head.seq);
+    Ok((newest > found).then(|| format!("the superblock leads to commit {found}, there is commit {newest}")))
 }
 
 /// A superblock that can be used, or why there is none.
