@@ -115,6 +115,9 @@ fn directories() -> Vec<Case> {
     vec![
         case(&["RootLost"], false, &["/", ""], |k| k.inode(2, |d| d.mode = 0o100644.into())),
         case(&["InodeDamaged", "RootLost"], false, &["/", ""], |k| k.flip(k.inode_at(2) + 20)),
+        case(&["BeyondSize", "Unnamed"], false, &["/a/sub"], |k| {
+            k.inode(k.ino("/a/sub"), |d| (d.size, d.nlink) = (0.into(), 0.into()));
+        }),
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.map[1] = 0.into())),
         case(&["DirChunk"], false, &["/many"], |k| k.write(k.block("/many", 0) + 512, &[0xab; 512])),
         case(&["Dots"], false, &[], |k| k.write(k.block("/a", 0), &[9])),
