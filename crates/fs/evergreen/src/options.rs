@@ -7,7 +7,7 @@ use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
 use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
 
 /// The usual [`Mount::run`].
-const RUN: u32 = 32;
+const RUN: u32 = 2;
 
 /// The greatest [`Mount::retain`].
 const MOST_RETAINED: u64 = 1024;
@@ -61,7 +61,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     OptionSpec {
         key: "run",
         value: "BLOCKS",
-        default: "32",
+        default: "2",
         help: "Adaptive: contents move to free runs of so many blocks, those that are hot to a quarter of that.",
     },
     OptionSpec {

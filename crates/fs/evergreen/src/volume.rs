@@ -340,8 +340,8 @@ impl Core {
             self.space.looked = true;
             self.find_run()?;
         }
-        // A run that is nearly used up is as good as it was.
-        Ok(if self.space.run.is_empty() { 0 } else { self.space.run_len.min(BITS) })
+        // When it is used up, the next one is likely to be as long.
+        Ok(self.space.run_len)
     }
 }
 
