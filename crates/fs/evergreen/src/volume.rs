@@ -314,6 +314,8 @@ impl Core {
             Logging::Metadata => in_place,
             Logging::None => true,
         };
+        // EVERGREEN-H1: as long as the last commit calls older ones intact, they may have the block, too.
+        let in_place = in_place && self.master.head.intact >= self.master.head.seq;
         let over = match self.opts.modify(kind) {
             Modify::Relocate => false,
             Modify::Overwrite => true,

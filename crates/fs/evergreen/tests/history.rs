@@ -5,7 +5,8 @@ mod history_kit;
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_evergreen::Evergreen;
-use arbor_torture::damage::{self, codes};
+use arbor_evergreen::format::IN_USE;
+use arbor_torture::damage::{self, bytes, codes};
 use history_kit::*;
 
 #[test]
@@ -29,6 +30,30 @@ fn commits_that_are_not_retained_are_gone() {
         let (dev, trees) = lives(6 << 20, &mounts);
         assert_eq!(compare(&dev, &trees).len(), 1, "{mounts:?}");
         assert!(codes(&damage::check(&Evergreen, dev, Repair::No)).is_empty());
+    }
+}
+
+/// A mount that overwrites gives older commits up with its first commit, and not before that is durable.
+#[test]
+fn older_commits_are_spared_until_they_are_given_up() {
+    for options in ["modify=overwrite", "modify=overwrite,redo=none", "modify=adaptive,run=32000"] {
+        let (dev, trees) = lives(6 << 20, &[RETAIN]);
+        let before = masters(&dev).last().expect("a master block").0;
+        let fs = mount(&dev, options, false).expect("mount");
+        (0..13).for_each(|n| put(&*fs, &format!("f{n}"), &bytes(2000, 7777)));
+        fs.syncfs().expect("syncfs");
+        // As if the power had failed before the master block.
+        let image = dev.snapshot();
+        damage::write(&image, masters(&dev).last().expect("a master block").1, &[0; 4096]);
+        if options.contains("none") {
+            // What such a mount leaves is the checker's business; here only blocks count.
+            superblock(&image, |sb| sb.clean = IN_USE.into());
+        }
+        for seq in before + 1 - RETAINED as u64..before {
+            let old =
+                mount(&image, &format!("commit_at={seq}"), true).unwrap_or_else(|e| panic!("{options}: {seq}: {e}"));
+            assert_eq!(Some(&damage::tree_in(&*old)), trees.get(&seq), "{options}: commit {seq}");
+        }
     }
 }
 

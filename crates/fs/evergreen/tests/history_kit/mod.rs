@@ -23,6 +23,13 @@ pub fn mount(dev: &MemDevice, options: &str, read_only: bool) -> Result<Arc<dyn 
     Evergreen.mount(Devices::single(dev.clone()), &options, clock)
 }
 
+/// Changes the superblock, and makes its checksum.
+pub fn superblock(dev: &MemDevice, f: impl FnOnce(&mut SuperBlock)) {
+    let mut sb = SuperBlock::read_from_bytes(&damage::read(dev, 0, SECTOR)).expect("a superblock");
+    f(&mut sb);
+    damage::write(dev, 0, &arbor_kit::head::encode(&sb));
+}
+
 /// Writes a whole file.
 pub fn put(fs: &dyn FileSystem, name: &str, data: &[u8]) {
     let cx = Cx::default();
