@@ -1,12 +1,14 @@
 //! Older commits, mounted and compared with what the tree was then.
 
+mod damage_kit;
 mod history_kit;
 
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_evergreen::Evergreen;
-use arbor_evergreen::format::IN_USE;
+use arbor_evergreen::format::{IN_USE, byte};
 use arbor_torture::damage::{self, bytes, codes};
+use damage_kit::ImageCorruptor;
 use history_kit::*;
 
 #[test]
@@ -38,16 +40,17 @@ fn commits_that_are_not_retained_are_gone() {
 fn older_commits_are_spared_until_they_are_given_up() {
     for options in ["modify=overwrite", "modify=overwrite,redo=none", "modify=adaptive,run=32000"] {
         let (dev, trees) = lives(6 << 20, &[RETAIN]);
-        let before = masters(&dev).last().expect("a master block").0;
+        let before = newest(&dev);
         let fs = mount(&dev, options, false).expect("mount");
         (0..13).for_each(|n| put(&*fs, &format!("f{n}"), &bytes(2000, 7777)));
         fs.syncfs().expect("syncfs");
         // As if the power had failed before the master block.
         let image = dev.snapshot();
-        damage::write(&image, masters(&dev).last().expect("a master block").1, &[0; 4096]);
+        let k = ImageCorruptor::new(image.clone());
+        k.write(byte(k.at), &[0; 4096]);
         if options.contains("none") {
             // What such a mount leaves is the checker's business; here only blocks count.
-            superblock(&image, |sb| sb.clean = IN_USE.into());
+            k.superblock(0, |sb| sb.clean = IN_USE.into());
         }
         for seq in before + 1 - RETAINED as u64..before {
             let old =
@@ -89,9 +92,9 @@ fn what_older_commits_have_is_not_free() {
 #[test]
 fn a_lost_commit_is_told() {
     let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);
-    let masters = masters(&dev);
-    let (_, at) = masters[masters.len() - 3];
-    damage::write(&dev, at, &[0; 4096]);
+    let k = ImageCorruptor::new(dev.clone());
+    let masters = k.masters();
+    k.write(byte(masters[masters.len() - 3].1), &[0; 4096]);
     assert_eq!(codes(&damage::check(&Evergreen, dev.clone(), Repair::No)), ["History"]);
     let image: MemDevice = dev.snapshot();
     mount(&image, "", false).expect("mount").unmount().expect("unmount");

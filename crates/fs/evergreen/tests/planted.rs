@@ -3,6 +3,7 @@
 //!
 //!     cargo test --release -p arbor-evergreen --features planted --test planted -- --nocapture
 
+mod damage_kit;
 mod history_kit;
 
 use arbor_evergreen::Evergreen;

@@ -2,14 +2,13 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+use crate::damage_kit::ImageCorruptor;
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_evergreen::Evergreen;
-use arbor_evergreen::format::*;
 use arbor_torture::damage::{self, Tree, bytes, tree_in};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zerocopy::FromBytes;
 
 /// So many commits are retained by [`RETAIN`].
 pub const RETAINED: usize = 20;
@@ -21,13 +20,6 @@ pub fn mount(dev: &MemDevice, options: &str, read_only: bool) -> Result<Arc<dyn 
     let options = MountOptions { read_only, options: Options::parse(options) };
     let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
     Evergreen.mount(Devices::single(dev.clone()), &options, clock)
-}
-
-/// Changes the superblock, and makes its checksum.
-pub fn superblock(dev: &MemDevice, f: impl FnOnce(&mut SuperBlock)) {
-    let mut sb = SuperBlock::read_from_bytes(&damage::read(dev, 0, SECTOR)).expect("a superblock");
-    f(&mut sb);
-    damage::write(dev, 0, &arbor_kit::head::encode(&sb));
 }
 
 /// Writes a whole file.
@@ -42,20 +34,8 @@ pub fn put(fs: &dyn FileSystem, name: &str, data: &[u8]) {
 }
 
 /// The number of the newest commit.
-fn newest(dev: &MemDevice) -> u64 {
-    masters(dev).last().expect("a master block").0
-}
-
-/// All master blocks that are there: the number of the commit, and the byte where it is.
-pub fn masters(dev: &MemDevice) -> Vec<(u64, u64)> {
-    let sb = SuperBlock::read_from_bytes(&damage::read(dev, 0, SECTOR)).expect("a superblock");
-    let each = Geom::of(&sb).masters().map(|block| {
-        let master = Master::read_from_bytes(&damage::read(dev, byte(block), BLOCK)).expect("a block");
-        (master.head.magic.get() == MASTER_MAGIC).then(|| (master.head.seq.get(), byte(block)))
-    });
-    let mut all: Vec<(u64, u64)> = each.flatten().collect();
-    all.sort_unstable();
-    all
+pub fn newest(dev: &MemDevice) -> u64 {
+    ImageCorruptor::new(dev.clone()).masters().last().expect("a master block").0
 }
 
 /// Many commits of a volume of `size` bytes in some mounts; the tree after each. Files live for 13 commits, and the volume
