@@ -111,6 +111,16 @@ impl Core {
         Ok(true)
     }
 
+    /// Makes the page of a block dirty, which gets its place if it has none, and the file at least so long.
+    fn ready_page(&mut self, i: &mut Inode, lbn: u64, size: u64, in_place: bool) -> Result<()> {
+        if !self.is_mapped(i, lbn)? {
+            self.make_tables(i, lbn)?;
+            i.count(1);
+        }
+        i.d.size = i.d.size.get().max(size).into();
+        self.ready_for(i, FileBlock::Data(lbn), in_place)
+    }
+
     /// Zeros the bytes of the last block after the end of a file (EVERGREEN-F1).
     fn zero_tail(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let (lbn, within) = (to >> BLOCK_SHIFT, (to % BLOCK as u64) as usize);
@@ -188,17 +198,16 @@ impl BlockFiles for Core {
         // EVERGREEN-F1: what the last commit has behind the end of the file has to stay zero.
         let committed = self.changes.sizes.get(&i.ino).copied().unwrap_or(i.d.size.get());
         let in_place = i.is_file() && ((lbn + 1) << BLOCK_SHIFT <= committed || planted(Flaw::BehindTheEnd));
-        if !self.is_mapped(i, lbn)? {
-            if let Err(e) = self.make_tables(i, lbn) {
-                // The page was made only to be written.
-                self.cache.remove(Name::data(i.ino, lbn));
-                return Err(e);
-            }
-            i.count(1);
+        let name = Name::data(i.ino, lbn);
+        let was_dirty = self.changes.parts.contains_key(&name);
+        let ready = self.ready_page(i, lbn, size, in_place);
+        if !self.changes.parts.contains_key(&name) {
+            // The page may have been made only to be written.
+            self.cache.remove(name);
+        } else if ready.is_ok() || !was_dirty {
+            self.change_ready(i.ino, part, |buf| fill(buf, BLOCK))?;
         }
-        i.d.size = i.d.size.get().max(size).into();
-        self.ready_for(i, part, in_place)?;
-        self.change_ready(i.ino, part, |buf| fill(buf, BLOCK))?;
+        ready?;
         self.iput(i)
     }
 

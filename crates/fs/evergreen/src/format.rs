@@ -357,7 +357,7 @@ impl Geom {
 
     /// Whether a master block may be written to a block: the first one after the superblock, the last one, every n-th.
     pub fn is_for_master(&self, block: u32) -> bool {
-        let is_one = block == 1 || block + 1 == self.blocks || block.is_multiple_of(self.stride);
+        let is_one = block == 1 || block == self.blocks.saturating_sub(1) || block.is_multiple_of(self.stride);
         is_one && block > 0 && block < self.blocks && block != self.copy()
     }
 

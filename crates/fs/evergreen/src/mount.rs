@@ -95,6 +95,8 @@ impl Core {
             self.laid = recover::redo_left(&*self.dev, &self.geom, &self.master.head)?;
             (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
         }
+        let end = self.geom.blocks.saturating_sub(1);
+        self.master.head.last = self.master.head.last.get().min(end).into();
         // No master block that only seems to be damaged has the number of the next commit.
         self.master.head.seq = newest.max(self.master.head.seq.get()).saturating_add(1).into();
         self.touch_master();

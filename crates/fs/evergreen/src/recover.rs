@@ -49,6 +49,8 @@ fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
         (field!(CheckPoint, used), head.used.get(), 0, geom.space()),
         (field!(CheckPoint, inode_end), head.inode_end.get(), INODES, most),
         (field!(CheckPoint, inodes), head.inodes.get(), 0, head.inode_end.get()),
+        (field!(CheckPoint, kept), head.kept.get(), 0, geom.space()),
+        (field!(CheckPoint, last), head.last.get(), 0, geom.blocks.saturating_sub(1)),
     ];
     if !(1..=MOST_COMMITS).contains(&head.seq.get()) || head.intact > head.seq {
         let (field, within) = field!(CheckPoint, seq);

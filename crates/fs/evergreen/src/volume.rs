@@ -185,9 +185,9 @@ impl Core {
         if old != 0 {
             self.check_in_use(i.ino, old)?;
         }
+        let how = if old == 0 { How::Moved } else { self.decide(name, kind, in_place)? };
         self.note_change();
         self.cache.dirtied(name).ok_or(Errno::EIO)?;
-        let how = if old == 0 { How::Moved } else { self.decide(name, kind, in_place)? };
         // Whatever the new address changes finds it dirty.
         self.changes.parts.insert(name, Dirty { block: old, kind, how });
         self.changes.logged += u64::from(how == How::Logged);

@@ -15,7 +15,7 @@ arbor_torture::engine_suites! {
         repair(Volumes { count: 20, states: 40, recoveries: 4 }),
         faults(Faults { format: "", files: 8, step: 9000, drawn: 200 }),
         flips(Flips { reads: 11, bits: 11 }),
-        mutants(Mutants { count: 300, failed_once: "", meter: None }),
+        mutants(Mutants { count: 300, failed_once: include_str!("hostile.txt"), meter: None }),
         schedules(Schedules { count: 500 }),
         threads(Threads { programs: 30, format: "stride=16", mounts: &["cache=1M"] }),
     },

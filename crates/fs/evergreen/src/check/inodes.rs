@@ -93,7 +93,8 @@ impl Checker<'_> {
         let last =
             lbns.iter().enumerate().rev().find(|(n, lbn)| **lbn <= 2 * *n as u64 + 64).map_or(0, |(_, lbn)| *lbn);
         let (found, blocks) = (self.core.master.head.inode_end.get(), last as u32 + 1);
-        let expected = if found.div_ceil(INODES) == blocks { self.last_used(found)? } else { blocks * INODES };
+        let may_be = found >= INODES && found.div_ceil(INODES) == blocks;
+        let expected = if may_be { self.last_used(found)? } else { blocks * INODES };
         if found != expected {
             self.f.note(Issue::End { found, expected });
             self.core.master.head.inode_end = expected.into();

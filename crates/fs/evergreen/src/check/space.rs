@@ -71,6 +71,7 @@ impl Checker<'_> {
             let used = (0..BITS).filter(|bit| !bitmap::is_free(&bits, *bit)).map(|bit| n * BITS + bit);
             alone += used.filter(|block| geom.is_data(*block) && !owned.contains(*block)).count() as u32;
         }
+        self.core.history.older_blocks = alone.into();
         let is_lost = self.core.history.lost > intact;
         if is_lost {
             self.f.note(Issue::History { intact, seq });
