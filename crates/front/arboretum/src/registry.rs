@@ -6,18 +6,16 @@ use arbor_base::vfs::{self, Engine, VolumeInfo};
 use std::io;
 
 /// One line an engine. The first one formats when none is named.
-static ENGINES: &[&dyn Engine] = &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs, &arbor_reiserfs::ReiserFs];
+static ENGINES: &[&dyn Engine] =
+    &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs, &arbor_reiserfs::ReiserFs, &arbor_evergreen::Evergreen];
 
 /// Engines that are there to be read and to be copied from: by name and by their volumes they are found as others are, but
 /// nothing that goes through all engines meets them.
 static EXAMPLES: &[&dyn Engine] = &[&arbor_plain::Plain];
 
-/// Engines that are being built. They are found as examples are.
-static UNFINISHED: &[&dyn Engine] = &[&arbor_evergreen::Evergreen];
-
 /// Those of all lists.
 fn known() -> impl Iterator<Item = &'static dyn Engine> {
-    ENGINES.iter().chain(EXAMPLES).chain(UNFINISHED).copied()
+    ENGINES.iter().chain(EXAMPLES).copied()
 }
 
 /// All engines, the default one first; the [`examples`] are not among them.
@@ -30,12 +28,7 @@ pub fn examples() -> &'static [&'static dyn Engine] {
     EXAMPLES
 }
 
-/// Engines that are being built: their format may change.
-pub fn unfinished() -> &'static [&'static dyn Engine] {
-    UNFINISHED
-}
-
-/// The engine of that name, be it an example, or unfinished.
+/// The engine of that name, be it an example.
 pub fn engine(name: &str) -> Option<&'static dyn Engine> {
     known().find(|e| e.name() == name)
 }
@@ -72,7 +65,7 @@ mod tests {
 
     #[test]
     fn an_example_is_found_and_met_by_nobody_who_goes_through_all() {
-        for example in examples().iter().chain(unfinished()) {
+        for example in examples() {
             assert!(engines().iter().all(|e| e.name() != example.name()));
             let found = engine(example.name()).expect("by its name");
             let device = MemDevice::new(16 << 20);

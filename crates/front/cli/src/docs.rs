@@ -44,13 +44,12 @@ fn own_options(engine: &dyn Engine, specs: &[OptionSpec]) -> Vec<OptionSpec> {
     engine.extra_devices().iter().map(role).chain(specs.iter().copied()).collect()
 }
 
-/// The options of each engine, of those that are examples or unfinished last.
+/// The options of each engine, of those that are examples last.
 fn lists_of_engines(specs: impl Fn(&dyn Engine) -> &'static [OptionSpec]) -> Lists {
     let list =
         |e: &&dyn Engine, what: &str| (format!("Options of {}{what} (-o)", e.name()), own_options(*e, specs(*e)));
     let engines = arboretum::engines().iter().map(|e| list(e, ""));
-    let examples = arboretum::examples().iter().map(|e| list(e, ", an example"));
-    engines.chain(examples).chain(arboretum::unfinished().iter().map(|e| list(e, ", unfinished"))).collect()
+    engines.chain(arboretum::examples().iter().map(|e| list(e, ", an example"))).collect()
 }
 
 fn mkfs_lists() -> Lists {

@@ -214,8 +214,7 @@ mod linux {
         match engine {
             Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
             None => {
-                let engines =
-                    || arboretum::engines().iter().chain(arboretum::examples()).chain(arboretum::unfinished());
+                let engines = || arboretum::engines().iter().chain(arboretum::examples());
                 let specs = || engines().flat_map(|e| e.mount_options());
                 if is_sloppy {
                     image.rest.0.retain(|(key, _)| specs().any(|s| s.key == key));

@@ -126,14 +126,15 @@ impl Core {
         if were_older { self.make_maps_anew() } else { Ok(()) }
     }
 
-    /// Makes the maps of what cannot be had anew, after commits of earlier mounts were given up.
-    fn make_maps_anew(&mut self) -> Result<()> {
+    /// Makes the maps of what cannot be had anew, after commits of earlier mounts were given up, or the volume has grown.
+    pub fn make_maps_anew(&mut self) -> Result<()> {
         let known: Vec<u32> = std::mem::take(&mut self.space.maps).into_keys().collect();
         self.space.run = 0..0;
         for n in known {
             self.map(n)?;
         }
-        let kept: Vec<u32> = self.space.held.iter().copied().chain(self.history.kept()).collect();
+        let waiting = self.space.held.iter().chain(&self.space.pending).copied();
+        let kept: Vec<u32> = waiting.chain(self.history.kept()).collect();
         kept.into_iter().try_for_each(|block| self.keep(block))
     }
 
@@ -185,7 +186,7 @@ impl Core {
     fn map(&mut self, n: u32) -> Result<Option<&Map>> {
         if !self.space.maps.contains_key(&n) {
             // Of a damaged volume the bitmap may call free what is reserved.
-            let mut bits = self.reserved_bits(n);
+            let mut bits = self.geom.reserved_bits(n);
             if let Some(page) = self.bitmap(DBITMAP, n)? {
                 bits.iter_mut().zip(page.get(HEAD..).unwrap_or(&[])).for_each(|(bit, used)| *bit |= used);
             }
@@ -260,21 +261,6 @@ impl Core {
         Ok(self.map(n)?.map(|map| map.bits.clone()))
     }
 
-    /// The bits of block `n` of the dBitmap where nothing is in use but what is reserved.
-    pub fn reserved_bits(&self, n: u32) -> Vec<u8> {
-        let mut bits = vec![0; BLOCK - HEAD];
-        let first = n.saturating_mul(BITS);
-        let mut mark = |block: u32| bitmap::set_used(&mut bits, block - first, 1);
-        let end = first.saturating_add(BITS).min(self.geom.blocks);
-        let stride = self.geom.stride;
-        (first.div_ceil(stride)..end.div_ceil(stride)).map(|n| n * stride).for_each(&mut mark);
-        [0, 1, self.geom.copy(), self.geom.blocks - 1].into_iter().filter(|b| (first..end).contains(b)).for_each(mark);
-        if end < first.saturating_add(BITS) {
-            bitmap::set_used(&mut bits, end.saturating_sub(first), BITS - end.saturating_sub(first));
-        }
-        bits
-    }
-
     /// Whether a block is in use, as the dBitmap says.
     pub fn is_used(&mut self, block: u32) -> Result<bool> {
         let page = self.bitmap(DBITMAP, block / BITS)?;
@@ -317,7 +303,7 @@ impl Core {
     fn make_bitmap(&mut self, file: Ino, n: u32) -> Result<Arc<Vec<u8>>> {
         let mut bytes = self.headed(BITMAP_MAGIC, file, n.into(), 0);
         if file == DBITMAP {
-            let bits = self.reserved_bits(n);
+            let bits = self.geom.reserved_bits(n);
             bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));
         }
         self.extend_special(file, n.into(), bytes)?;

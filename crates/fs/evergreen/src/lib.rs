@@ -54,6 +54,7 @@ mod options;
 pub mod planted;
 mod policy;
 mod recover;
+mod resize;
 mod space;
 mod structures;
 mod superblock;
@@ -108,7 +109,7 @@ impl Engine for Evergreen {
         check::check_path(devices, path)
     }
 
-    fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
+        resize::resize(devices, size, clock)
     }
 }

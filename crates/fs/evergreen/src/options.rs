@@ -110,8 +110,10 @@ impl Format {
         o.check(FORMAT)?;
         let usual = (blocks / 8).min((blocks / 4096).max(1024)).max(*STRIDES.start());
         let stride = o.size("stride")?.unwrap_or(usual.next_power_of_two().into());
-        let stride = u32::try_from(stride).ok().filter(|n| STRIDES.contains(n));
-        Ok(Format { stride: stride.ok_or_else(|| Error::refused("option stride: not from 16 to 1048576"))? })
+        match u32::try_from(stride).ok().filter(|n| STRIDES.contains(n)) {
+            Some(stride) => Ok(Format { stride }),
+            None => Err(Error::refused(format!("option stride: {stride} is not from 16 to 1048576"))),
+        }
     }
 }
 

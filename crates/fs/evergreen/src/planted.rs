@@ -30,4 +30,14 @@ arbor_kit::flaws! {
     HistoryReused,
     /// An inode without a name that is open is not put on the list of these.
     NoOrphans,
+    /// The superblock says that a volume has grown before a commit of the new size is durable.
+    GrownTooEarly,
+    /// A growth does not look whether an earlier one, which was cut off, has left commits of the same size.
+    OldGrowthBelieved,
+}
+
+impl Flaw {
+    /// Those that only a volume that grows meets.
+    #[doc(hidden)]
+    pub const GROWTH: &[Flaw] = &[Flaw::GrownTooEarly, Flaw::OldGrowthBelieved];
 }

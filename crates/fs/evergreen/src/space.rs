@@ -1,6 +1,6 @@
 //! Which blocks can be had, in core.
 
-use crate::format::{BITS, byte};
+use crate::format::{BITS, BLOCK, Geom, HEAD, byte};
 use arbor_base::layout::Location;
 use arbor_base::vfs::Ino;
 use arbor_kit::buddy::{Summary, bitmap};
@@ -58,5 +58,22 @@ impl Space {
             map.summary.freed(&map.bits, block % BITS, 1);
             map.free += 1;
         }
+    }
+}
+
+impl Geom {
+    /// The bits of block `n` of the dBitmap where nothing is in use but what is reserved.
+    pub fn reserved_bits(&self, n: u32) -> Vec<u8> {
+        let mut bits = vec![0; BLOCK - HEAD];
+        let first = n.saturating_mul(BITS);
+        let mut mark = |block: u32| bitmap::set_used(&mut bits, block - first, 1);
+        let end = first.saturating_add(BITS).min(self.blocks);
+        let stride = self.stride;
+        (first.div_ceil(stride)..end.div_ceil(stride)).map(|n| n * stride).for_each(&mut mark);
+        [0, 1, self.copy(), self.blocks - 1].into_iter().filter(|b| (first..end).contains(b)).for_each(mark);
+        if end < first.saturating_add(BITS) {
+            bitmap::set_used(&mut bits, end.saturating_sub(first), BITS - end.saturating_sub(first));
+        }
+        bits
     }
 }

@@ -8,8 +8,10 @@ mod history_kit;
 
 use arbor_evergreen::Evergreen;
 use arbor_evergreen::planted::{Flaw, plant};
+use arbor_torture::crash::Explored;
 use arbor_torture::generate::Profile;
-use arbor_torture::planted::{Planted, explore};
+use arbor_torture::grow::Grow;
+use arbor_torture::planted::{Planted, counting, explore};
 use arbor_torture::tally::Tally;
 
 const PLANTED: Planted<Flaw> = Planted {
@@ -44,10 +46,24 @@ fn older_commits() -> Tally {
 #[test]
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(
-        |_| true,
+        |flaw| !Flaw::GROWTH.contains(&flaw),
         |flaw, time| match flaw {
             Some(Flaw::HistoryReused) => older_commits(),
             _ => explore(&Evergreen, mount(flaw), &PROFILES, time),
+        },
+    );
+}
+
+#[test]
+fn mistakes_of_growing_are_found_by_volumes_that_grow() {
+    PLANTED.each_is_found(
+        |flaw| Flaw::GROWTH.contains(&flaw),
+        |_, _| {
+            let mut done = Explored::default();
+            let grow = Grow::new(&Evergreen, 60, 1).expect("volumes that grow").keep_going(counting());
+            let failures = std::iter::from_fn(|| grow.step(&mut done)).filter_map(Result::err).map(|f| f.to_string());
+            let failures = if counting() { failures.collect() } else { failures.take(1).collect() };
+            Tally { distinct_states: done.distinct, failed_states: done.failed, failures, ..Tally::default() }
         },
     );
 }

@@ -12,6 +12,7 @@ arbor_torture::engine_suites! {
         model,
         crash,
         shapes(Shapes { sequences: 1 }),
+        growing(Volumes { count: 16, states: 80, recoveries: 16 }),
         repair(Volumes { count: 20, states: 40, recoveries: 4 }),
         faults(Faults { format: "", files: 8, step: 9000, drawn: 200 }),
         flips(Flips { reads: 11, bits: 11 }),
@@ -20,7 +21,6 @@ arbor_torture::engine_suites! {
         threads(Threads { programs: 30, format: "stride=16", mounts: &["cache=1M"] }),
     },
     skip: {
-        growing: "its volumes do not change their size yet",
         failed_schedules: "none has failed",
     },
 }

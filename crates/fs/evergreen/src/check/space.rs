@@ -130,7 +130,7 @@ impl Checker<'_> {
         let cut = self.take_cuts(file, end.div_ceil(BITS));
         let mut rest = used.iter().peekable();
         for n in 0..end.div_ceil(BITS) {
-            let mut bits = if file == DBITMAP { self.core.reserved_bits(n) } else { vec![0; BLOCK - HEAD] };
+            let mut bits = if file == DBITMAP { self.core.geom.reserved_bits(n) } else { vec![0; BLOCK - HEAD] };
             let hole = bits.clone();
             while let Some(bit) = rest.next_if(|bit| bit / BITS == n) {
                 bitmap::set_used(&mut bits, bit % BITS, 1);
