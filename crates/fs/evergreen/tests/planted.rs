@@ -9,6 +9,7 @@ mod history_kit;
 use arbor_evergreen::Evergreen;
 use arbor_evergreen::planted::{Flaw, plant};
 use arbor_torture::crash::Explored;
+use arbor_torture::damage;
 use arbor_torture::generate::Profile;
 use arbor_torture::grow::Grow;
 use arbor_torture::planted::{Planted, counting, explore};
@@ -43,6 +44,15 @@ fn older_commits() -> Tally {
     Tally { failures: failed.err().map(|_| "an older commit".to_string()).into_iter().collect(), ..Tally::default() }
 }
 
+/// What only a growth beside what another one has left shows.
+fn another_growth() -> Tally {
+    let failed = std::panic::catch_unwind(|| {
+        let (cut, tree) = history_kit::grown_beside_another();
+        assert_eq!(damage::tree(&Evergreen, &cut), tree);
+    });
+    Tally { failures: failed.err().map(|_| "a growth".to_string()).into_iter().collect(), ..Tally::default() }
+}
+
 #[test]
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(
@@ -58,7 +68,10 @@ fn every_planted_mistake_is_found() {
 fn mistakes_of_growing_are_found_by_volumes_that_grow() {
     PLANTED.each_is_found(
         |flaw| Flaw::GROWTH.contains(&flaw),
-        |_, _| {
+        |flaw, _| {
+            if flaw == Some(Flaw::OldGrowthBelieved) {
+                return another_growth();
+            }
             let mut done = Explored::default();
             let grow = Grow::new(&Evergreen, 60, 1).expect("volumes that grow").keep_going(counting());
             let failures = std::iter::from_fn(|| grow.step(&mut done)).filter_map(Result::err).map(|f| f.to_string());

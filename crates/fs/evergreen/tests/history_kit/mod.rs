@@ -3,9 +3,10 @@
 #![allow(dead_code, reason = "each test uses a part")]
 
 use crate::damage_kit::ImageCorruptor;
-use arbor_base::device::MemDevice;
+use arbor_base::device::{Device as _, MemDevice};
 use arbor_base::vfs::*;
 use arbor_evergreen::Evergreen;
+use arbor_evergreen::format::{BLOCK, byte};
 use arbor_torture::damage::{self, Tree, bytes, tree_in};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -71,4 +72,36 @@ pub fn compare(dev: &MemDevice, trees: &BTreeMap<u64, Tree>) -> Vec<u64> {
         }
     }
     (first..=last).collect()
+}
+
+/// A size to grow to.
+pub const GROWN: u64 = 24 << 20;
+
+pub fn resize(dev: &MemDevice, size: u64) -> Result<()> {
+    Evergreen.resize(Devices::single(dev.clone()), size, Arc::new(ManualClock::default()))
+}
+
+/// A volume that grows beside the master blocks which the growth of a later state has left, and is cut off in its next mount;
+/// and its tree.
+pub fn grown_beside_another() -> (MemDevice, Tree) {
+    let dev = damage::format(&Evergreen, 16 << 20, "stride=16");
+    let fs = mount(&dev, "", false).expect("mount");
+    put(&*fs, "file", &bytes(30_000, 1));
+    fs.unmount().expect("unmount");
+    let (tree, later) = (damage::tree(&Evergreen, &dev), dev.snapshot());
+    let fs = mount(&later, "", false).expect("mount");
+    for n in 0..20 {
+        put(&*fs, "file", &bytes(30_000, n));
+        fs.syncfs().expect("syncfs");
+    }
+    fs.unmount().expect("unmount");
+    resize(&later, GROWN).expect("resize");
+    let (of_it, own) = (ImageCorruptor::new(later), ImageCorruptor::new(dev.clone()));
+    dev.set_size(GROWN).expect("set_size");
+    for (_, block) in of_it.masters().into_iter().filter(|(_, block)| *block != own.at) {
+        damage::write(&dev, byte(block), &damage::read(&of_it.dev, byte(block), BLOCK));
+    }
+    resize(&dev, GROWN).expect("resize");
+    let _fs = mount(&dev, "", false).expect("mount");
+    (dev.snapshot(), tree)
 }
