@@ -37,6 +37,7 @@ pub mod lostfound;
 pub mod machine;
 pub mod namespace;
 pub mod options;
+pub mod pagecheck;
 pub mod paths;
 pub mod reads;
 pub mod refs;

@@ -29,6 +29,7 @@ use arbor_kit::calls::State as _;
 use arbor_kit::conclude::Concluded;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
+use arbor_kit::pagecheck::PageCheck as _;
 use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::TreeCheck as _;
 
@@ -74,7 +75,7 @@ impl Repairs for Checker<'_> {
         self.check_space()?;
         self.mend_inodes()?;
         self.check_orphans()?;
-        self.find_root()?;
+        self.root()?;
         self.read_dirs()?;
         self.connect()
     }

@@ -15,12 +15,11 @@
 mod dirs;
 mod inodes;
 mod issue;
-mod path;
 mod space;
 mod start;
 
+pub(crate) use dirs::check_path;
 pub(crate) use issue::Issue;
-pub(crate) use path::check_path;
 pub(crate) use start::search;
 
 use crate::format::*;
@@ -31,6 +30,7 @@ use arbor_kit::calls::State as _;
 use arbor_kit::conclude::Concluded;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
+use arbor_kit::pagecheck::PageCheck as _;
 use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::TreeCheck as _;
 
@@ -72,7 +72,7 @@ impl Repairs for Checker<'_> {
         self.read_inodes()?;
         self.check_orphans()?;
         self.check_space()?;
-        self.find_root()?;
+        self.root()?;
         self.read_dirs()?;
         self.connect()
     }

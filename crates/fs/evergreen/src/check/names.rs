@@ -7,16 +7,15 @@ use crate::format::*;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Errno, Error, Ino, Repair, Result, Time};
+use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result, Time};
 use arbor_kit::conclude::Concluded as _;
-use arbor_kit::forest::{Forest, Spot, TreeIssue};
+use arbor_kit::forest::{Forest, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{ChunkCheck as _, ChunkWay, Held, Named, Names, Rec, TreeCheck};
+use arbor_kit::pagecheck::PageCheck;
+use arbor_kit::treecheck::{Named, Rec, TreeCheck};
 use std::sync::Arc;
-
-const ROOT_INO: u32 = ROOT.0 as u32;
 
 impl Checker<'_> {
     /// The inode of a number in use.
@@ -25,65 +24,40 @@ impl Checker<'_> {
     }
 
     /// Finds the root directory, or makes a new one.
-    pub(super) fn find_root(&mut self) -> Result<()> {
-        let why = match self.recs.of(ROOT_INO) {
-            Some(rec) if rec.is_dir() => return Ok(()),
-            Some(_) => "is not a directory",
-            None => "is not in use",
-        };
-        self.f.note(TreeIssue::RootLost { ino: ROOT.0, why });
-        if self.recs.of(ROOT_INO).is_some() {
-            self.clear(ROOT_INO)?;
-        }
-        let made = self.core.need(1).and_then(|()| self.new_dir(0o755, ROOT));
-        match made {
-            Err(Error::Errno(Errno::ENOSPC)) => self.tell(TreeIssue::NoSpace { what: "the root directory".into() }),
-            made => return made.map(drop),
-        }
-        Ok(())
+    pub(super) fn root(&mut self) -> Result<()> {
+        self.find_root(|check| check.core.need(1).and_then(|()| check.new_dir(0o755, ROOT)))
+    }
+}
+
+impl PageCheck for Checker<'_> {
+    fn slot(&mut self, ino: Ino) -> Result<Option<u8>> {
+        Ok(Some(self.core.islot(ino)?.d).filter(Dinode::in_use).map(|d| (d.kind() >> 12) as u8))
     }
 
-    /// A page of a directory, which may be damaged.
-    pub(super) fn dir_bytes(&mut self, dir: &Inode, index: u64) -> Result<Arc<Vec<u8>>> {
-        let name = Name::data(dir.ino, index);
+    fn check_slot(&mut self, ino: Ino) -> Result<()> {
+        self.read_inode(ino.0 as u32)
+    }
+
+    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+        let (name, block) = (Name::data(dir.ino, lbn), self.core.find_block(dir, lbn)?);
         if let Some(bytes) = self.core.cache.get(name) {
-            return Ok(bytes.clone());
+            return Ok((bytes.clone(), byte(block)));
         }
-        let block = self.core.find_block(dir, index)?;
         let bytes = Arc::new(self.core.read(self.core.check_pointer(dir.ino, block)?, 1, Kind::Dir)?);
         self.core.cache.insert(name, bytes.clone());
-        Ok(bytes)
+        Ok((bytes, byte(block)))
     }
 
-    pub(super) fn read_dirs(&mut self) -> Result<()> {
-        let dirs = self.recs.dirs();
-        for (n, ino) in dirs.iter().enumerate() {
-            if n % 64 == 0 {
-                (self.progress)(n as u64, dirs.len() as u64, "names");
-            }
-            let (dir, mut names) = (self.inode(*ino)?, Names::default());
-            for lbn in 0..blocks_of(dir.d.size.get()) {
-                self.check_page(&dir, lbn, &mut names)?;
-            }
-            self.core.hashes.remove(dir.ino);
-            // One that was being removed has no `..` to be checked; if it has a name, the next pass clears it.
-            self.recs.flag(*ino, Rec::READ, dir.d.size.get() > 0);
-        }
-        Ok(())
+    fn put_dir(&mut self, dir: &Inode, lbn: u64, bytes: Vec<u8>) -> Result<()> {
+        self.core.change(&mut dir.clone(), FileBlock::Data(lbn), |buf| *buf = bytes)
     }
 
-    fn check_page(&mut self, dir: &Inode, lbn: u64, names: &mut Names) -> Result<()> {
-        let old = self.dir_bytes(dir, lbn)?;
-        let (mut bytes, at) = (old.to_vec(), byte(self.core.find_block(dir, lbn)?));
-        for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
-            let spot = Spot { dir: dir.ino.0 as u32, offset: (lbn << BLOCK_SHIFT) + n, byte: at + n };
-            self.check_chunk(spot, chunk, names);
-        }
-        if bytes == *old {
-            Ok(())
-        } else {
-            self.core.change(&mut dir.clone(), FileBlock::Data(lbn), |buf| *buf = bytes)
-        }
+    fn names_read(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total, "names");
+    }
+
+    fn has_found_nothing(&self) -> bool {
+        self.f.is_empty()
     }
 }
 
@@ -157,33 +131,5 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     match start::open(&devices, Repair::No, &mut silent)? {
         Ok(checker) => checker.run_along(path),
         Err(lost) => Ok(lost),
-    }
-}
-
-impl ChunkWay for Checker<'_> {
-    fn held(&mut self, ino: Ino) -> Result<Held> {
-        match self.core.islot(ino) {
-            Ok(i) if i.d.in_use() => Ok(Held::Kind((i.d.kind() >> 12) as u8)),
-            Ok(_) | Err(Error::Errno(_)) => Ok(Held::Nothing),
-            Err(Error::Corrupt(_)) => Ok(Held::Damage),
-            Err(e) => Err(e),
-        }
-    }
-
-    fn check_alone(&mut self, ino: Ino) -> Result<()> {
-        self.read_inode(ino.0 as u32)
-    }
-
-    fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()> {
-        let i = self.inode(dir)?;
-        for lbn in 0..blocks_of(i.d.size.get()) {
-            let (bytes, at) = (self.dir_bytes(&i, lbn)?, byte(self.core.find_block(&i, lbn)?));
-            f(self, Spot { dir, offset: lbn << BLOCK_SHIFT, byte: at }, &bytes);
-        }
-        Ok(())
-    }
-
-    fn is_sound(&self) -> bool {
-        self.f.is_empty()
     }
 }

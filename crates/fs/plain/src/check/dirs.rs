@@ -1,20 +1,23 @@
 //! Phase 3: directories, their chunks and entries; connectivity; link counts (`kit::treecheck`).
 //!
-//! Inodes without a name go to lost+found.
+//! Inodes without a name go to lost+found. The check of one path: the inodes on it and the directories that lead on. Nothing is
+//! repaired then, and nothing else is read.
 
-use super::Checker;
+use super::{Checker, start};
 use crate::alloc::Of;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
-use arbor_kit::forest::{Forest, Spot, TreeIssue};
+use arbor_base::vfs::{CheckReport, Devices, Ino, Result, Time};
+use arbor_kit::conclude::Concluded as _;
+use arbor_kit::forest::{Forest, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{ChunkCheck as _, Named, Names, Rec, TreeCheck};
+use arbor_kit::pagecheck::PageCheck;
+use arbor_kit::treecheck::{Named, Rec, TreeCheck};
 use std::sync::Arc;
 
 const ROOT_INO: u32 = ROOT.0 as u32;
@@ -25,68 +28,49 @@ impl Checker<'_> {
         self.core.iget(Ino(ino.into()))
     }
 
-    /// Finds the root directory, or makes a new one.
-    pub(super) fn find_root(&mut self) -> Result<()> {
-        let why = match self.recs.of(ROOT_INO) {
-            Some(rec) if rec.is_dir() => return Ok(()),
-            Some(_) => "is not a directory",
-            None => "is not in use",
-        };
-        self.f.note(TreeIssue::RootLost { ino: ROOT.0, why });
-        if self.recs.of(ROOT_INO).is_some() {
-            self.clear(ROOT_INO)?;
-        }
-        // The next inode allocated is the root.
-        while self.core.sb.inodes.end.get() < ROOT_INO {
-            self.core.take(Of::Inodes)?;
-        }
-        let rover = std::mem::replace(&mut self.core.sb.inodes.rover, ROOT_INO.into());
-        let made = self.core.need(1).and_then(|()| self.new_dir(0o755, ROOT));
-        self.core.sb.inodes.rover = rover;
-        match made {
-            Err(Error::Errno(Errno::ENOSPC)) => self.tell(TreeIssue::NoSpace { what: "the root directory".into() }),
-            made => return made.map(drop),
-        }
-        Ok(())
+    /// Finds the root directory, or makes a new one: the next inode allocated.
+    pub(super) fn root(&mut self) -> Result<()> {
+        self.find_root(|check| {
+            while check.core.sb.inodes.end.get() < ROOT_INO {
+                check.core.take(Of::Inodes)?;
+            }
+            let rover = std::mem::replace(&mut check.core.sb.inodes.rover, ROOT_INO.into());
+            let made = check.core.need(1).and_then(|()| check.new_dir(0o755, ROOT));
+            check.core.sb.inodes.rover = rover;
+            made
+        })
+    }
+}
+
+impl PageCheck for Checker<'_> {
+    fn slot(&mut self, ino: Ino) -> Result<Option<u8>> {
+        Ok(Some(self.core.islot(ino)?.d).filter(Dinode::in_use).map(|d| (d.kind() >> 12) as u8))
     }
 
-    /// A page of a directory, which may be damaged.
-    pub(super) fn dir_bytes(&mut self, dir: &Inode, index: u64) -> Result<Arc<Vec<u8>>> {
-        let name = Name::data(dir.ino, index);
+    fn check_slot(&mut self, ino: Ino) -> Result<()> {
+        self.read_inode(ino.0 as u32)
+    }
+
+    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+        let (name, block) = (Name::data(dir.ino, lbn), self.core.find_block(dir, lbn)?);
         if let Some(bytes) = self.core.cache.get(name) {
-            return Ok(bytes.clone());
+            return Ok((bytes.clone(), byte(block)));
         }
-        let block = self.core.find_block(dir, index)?;
         let bytes = Arc::new(self.core.read(self.core.check_pointer(dir.ino, block)?, 1, Kind::Dir)?);
         self.core.cache.insert(name, bytes.clone());
-        Ok(bytes)
+        Ok((bytes, byte(block)))
     }
 
-    pub(super) fn read_dirs(&mut self) -> Result<()> {
-        let dirs = self.recs.dirs();
-        for (n, ino) in dirs.iter().enumerate() {
-            if n % 64 == 0 {
-                (self.progress)(n as u64, dirs.len() as u64, "names");
-            }
-            let (dir, mut names) = (self.inode(*ino)?, Names::default());
-            for lbn in 0..blocks_of(dir.d.size.get()) {
-                self.check_page(&dir, lbn, &mut names)?;
-            }
-            self.core.hashes.remove(dir.ino);
-            // One that was being removed has no `..` to be checked; if it has a name, the next pass clears it.
-            self.recs.flag(*ino, Rec::READ, dir.d.size.get() > 0);
-        }
-        Ok(())
+    fn put_dir(&mut self, dir: &Inode, lbn: u64, bytes: Vec<u8>) -> Result<()> {
+        self.core.change_page(dir, lbn, |buf| *buf = bytes)
     }
 
-    fn check_page(&mut self, dir: &Inode, lbn: u64, names: &mut Names) -> Result<()> {
-        let old = self.dir_bytes(dir, lbn)?;
-        let (mut bytes, at) = (old.to_vec(), byte(self.core.find_block(dir, lbn)?));
-        for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
-            let spot = Spot { dir: dir.ino.0 as u32, offset: (lbn << BLOCK_SHIFT) + n, byte: at + n };
-            self.check_chunk(spot, chunk, names);
-        }
-        if bytes == *old { Ok(()) } else { self.core.change_page(dir, lbn, |buf| *buf = bytes) }
+    fn names_read(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total, "names");
+    }
+
+    fn has_found_nothing(&self) -> bool {
+        self.f.is_empty()
     }
 }
 
@@ -151,5 +135,14 @@ impl LostFound for Checker<'_> {
 
     fn lost_found(&mut self) -> &mut u32 {
         &mut self.lost_found
+    }
+}
+
+/// Checks the file or directory at `path`, and what it takes to get there.
+pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
+    let mut silent = |_: u64, _: u64, _: &str| ();
+    match start::open(&devices, false, &mut silent)? {
+        Ok(checker) => checker.run_along(path),
+        Err(lost) => Ok(lost),
     }
 }

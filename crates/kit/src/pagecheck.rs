@@ -1,0 +1,124 @@
+//! Checking directories whose pages are buffers of a volume that the checker has opened in core as a mount does: all of them,
+//! and those on one path.
+//!
+//! What lies in a page, and what its entries lead to, is the business of `treecheck.rs`. Called by the checkers of plain and
+//! Evergreen.
+
+use crate::blockfile::{BlockFile as _, BlockFiles};
+use crate::chunkdir::ChunkDirs;
+use crate::dirent::DIRBLKSIZ;
+use crate::forest::{Spot, TreeIssue};
+use crate::inodes::InodeStore;
+use crate::lostfound::LostFound;
+use crate::treecheck::{ChunkCheck as _, ChunkWay, Held, NOT_IN_USE, Names, Rec};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
+use std::sync::Arc;
+
+/// The inode of a checker's volume.
+type InodeOf<P> = <<P as LostFound>::Core as InodeStore>::Inode;
+
+/// A checker of such directories; the walk along one path follows from that ([`ChunkWay`]).
+pub trait PageCheck: LostFound<Number = u32, Core: BlockFiles + ChunkDirs> {
+    /// The inode in a slot of the table: whether one that can be read is in use, and its file type.
+    fn slot(&mut self, ino: Ino) -> Result<Option<u8>>;
+
+    /// Checks the inode of a number, if it is in use.
+    fn check_slot(&mut self, ino: Ino) -> Result<()>;
+
+    /// A page of a directory, which may be damaged, and the byte of the device where it lies.
+    fn dir_bytes(&mut self, dir: &InodeOf<Self>, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)>;
+
+    /// Changes a page of a directory.
+    fn put_dir(&mut self, dir: &InodeOf<Self>, lbn: u64, bytes: Vec<u8>) -> Result<()>;
+
+    /// Tells how far the check of names is.
+    fn names_read(&mut self, done: u64, total: u64);
+
+    /// Whether nothing was found so far.
+    fn has_found_nothing(&self) -> bool;
+
+    /// Finds the root directory, or lets `make` make a new one.
+    fn find_root(&mut self, make: impl FnOnce(&mut Self) -> Result<u32>) -> Result<()> {
+        let root = Self::ROOT.0 as u32;
+        let why = match self.records().of(root) {
+            Some(rec) if rec.is_dir() => return Ok(()),
+            Some(_) => "is not a directory",
+            None => NOT_IN_USE,
+        };
+        self.tell(TreeIssue::RootLost { ino: Self::ROOT.0, why });
+        if self.records().of(root).is_some() {
+            self.clear(root)?;
+        }
+        match make(self) {
+            Err(Error::Errno(Errno::ENOSPC)) => self.tell(TreeIssue::NoSpace { what: "the root directory".into() }),
+            made => return made.map(drop),
+        }
+        Ok(())
+    }
+
+    /// Checks all directories, and mends their pages.
+    fn read_dirs(&mut self) -> Result<()> {
+        let dirs = self.records().dirs();
+        for (n, ino) in dirs.iter().enumerate() {
+            if n % 64 == 0 {
+                self.names_read(n as u64, dirs.len() as u64);
+            }
+            let (dir, mut names) = (self.core().iget(Ino((*ino).into()))?, Names::default());
+            for lbn in 0..pages(self, &dir) {
+                check_page(self, &dir, lbn, &mut names)?;
+            }
+            self.core().hashes().remove(dir.ino());
+            // One that was being removed has no `..` to be checked; if it has a name, the next pass clears it.
+            self.forest().flag(*ino, Rec::READ, dir.size() > 0);
+        }
+        Ok(())
+    }
+}
+
+/// Pages of a directory.
+fn pages<P: PageCheck>(check: &mut P, dir: &InodeOf<P>) -> u64 {
+    dir.size().div_ceil(1 << check.core().block_shift())
+}
+
+/// Where a page of a directory lies.
+fn spot<P: PageCheck>(check: &mut P, dir: &InodeOf<P>, lbn: u64, byte: u64) -> Spot {
+    Spot { dir: dir.ino().0 as u32, offset: lbn << check.core().block_shift(), byte }
+}
+
+fn check_page<P: PageCheck>(check: &mut P, dir: &InodeOf<P>, lbn: u64, names: &mut Names) -> Result<()> {
+    let (old, byte) = check.dir_bytes(dir, lbn)?;
+    let (mut bytes, first) = (old.to_vec(), spot(check, dir, lbn, byte));
+    for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
+        check.check_chunk(first.plus(n), chunk, names);
+    }
+    if bytes == *old { Ok(()) } else { check.put_dir(dir, lbn, bytes) }
+}
+
+impl<P: PageCheck> ChunkWay for P {
+    fn held(&mut self, ino: Ino) -> Result<Held> {
+        match self.slot(ino) {
+            Ok(Some(kind)) => Ok(Held::Kind(kind)),
+            Ok(None) | Err(Error::Errno(_)) => Ok(Held::Nothing),
+            Err(Error::Corrupt(_)) => Ok(Held::Damage),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn check_alone(&mut self, ino: Ino) -> Result<()> {
+        self.check_slot(ino)
+    }
+
+    fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()> {
+        let dir = self.core().iget(Ino(dir.into()))?;
+        for lbn in 0..pages(self, &dir) {
+            let (bytes, byte) = self.dir_bytes(&dir, lbn)?;
+            let spot = spot(self, &dir, lbn, byte);
+            f(self, spot, &bytes);
+        }
+        Ok(())
+    }
+
+    fn is_sound(&self) -> bool {
+        self.has_found_nothing()
+    }
+}
