@@ -2,12 +2,12 @@
 
 use crate::format::BITS;
 use crate::superblock::STRIDES;
-use arbor_base::device::Kind;
+use arbor_base::device::{Kind, Medium};
 use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
 use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
 
 /// The usual [`Mount::run`].
-const RUN: u32 = 2;
+const RUN: u32 = 4;
 
 /// The greatest [`Mount::retain`].
 const MOST_RETAINED: u64 = 1024;
@@ -61,8 +61,21 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     OptionSpec {
         key: "run",
         value: "BLOCKS",
-        default: "2",
-        help: "Adaptive: contents move to free runs of so many blocks, those that are hot to a quarter of that.",
+        default: "4",
+        help: "Adaptive: contents move where so many blocks are free together, those that are hot where a quarter of that is.",
+    },
+    OptionSpec {
+        key: "device",
+        value: "auto|disk|pages|BYTES",
+        default: "auto",
+        help: "What the device is: a disk; an SSD that maps pages; flash that maps blocks of so many bytes; or what it says \
+               itself.",
+    },
+    OptionSpec {
+        key: "place",
+        value: "runs|units",
+        default: "units if anything is adaptive",
+        help: "Where relocated blocks go: to long free runs, or where most blocks are free that the device writes together.",
     },
     OptionSpec {
         key: "retain",
@@ -143,12 +156,16 @@ pub(crate) struct Mount {
     pub buffers: usize,
     pub commit_ms: u64,
     pub sync: bool,
-    /// The shortest free run that contents move to.
+    /// So many blocks have to be free where contents move to.
     pub run: u32,
     pub redo: Logging,
     /// So many of the last commits stay intact.
     pub retain: u64,
     pub commit_at: Option<u64>,
+    /// What the device is good at, if it was told.
+    pub device: Option<Medium>,
+    /// Whether relocated blocks go to units, not runs.
+    pub units: bool,
     data: Modify,
     dirs: Modify,
     inodes: Modify,
@@ -181,7 +198,11 @@ impl Mount {
         if retain > 1 && [data, dirs, inodes, maps, bitmaps].iter().any(|m| *m != Modify::Relocate) {
             return Err(Error::refused("option retain: older commits stay only where everything is relocated"));
         }
+        let is_adaptive = [data, dirs, inodes, maps, bitmaps].contains(&Modify::Adaptive);
+        let (device, units) = (device(o)?, place(o, is_adaptive)?);
         Ok(Mount {
+            device,
+            units,
             cache_bytes,
             dirty_bytes,
             buffers,
@@ -218,6 +239,31 @@ fn of(o: &Options, key: &str, otherwise: Modify) -> Result<Modify> {
         Some("relocate") => Ok(Modify::Relocate),
         Some("adaptive") => Ok(Modify::Adaptive),
         Some(other) => Err(Error::refused(format!("option {key}: {other:?} is not overwrite, relocate or adaptive"))),
+    }
+}
+
+/// Block-mapped flash of which no more is known takes writes to a few of its blocks at any time.
+const FEW_OPEN: u32 = 4;
+
+fn device(o: &Options) -> Result<Option<Medium>> {
+    match o.get("device") {
+        None | Some("auto") => Ok(None),
+        Some("disk") => Ok(Some(Medium::Disk)),
+        Some("pages") => Ok(Some(Medium::Pages)),
+        Some(_) => {
+            let bytes = o.size("device")?.and_then(|bytes| u32::try_from(bytes).ok());
+            let bytes = bytes.ok_or_else(|| Error::refused("option device: a block of flash has less than 4 GiB"))?;
+            Ok(Some(Medium::Blocks { bytes, open: FEW_OPEN }))
+        }
+    }
+}
+
+fn place(o: &Options, is_adaptive: bool) -> Result<bool> {
+    match o.get("place") {
+        None => Ok(is_adaptive),
+        Some("runs") => Ok(false),
+        Some("units") => Ok(true),
+        Some(other) => Err(Error::refused(format!("option place: {other:?} is not runs or units"))),
     }
 }
 

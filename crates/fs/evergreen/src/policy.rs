@@ -2,13 +2,24 @@
 //!
 //! A policy is chosen for each category. `adaptive` is announced by the paper, and not described. Here it weighs what each
 //! way costs. Metadata that are overwritten are written twice, to the redo list and in place, and relocated ones once: they
-//! move. Contents are written once in either way. They move where free runs are long, so that they are written in long
-//! requests wherever they were before; and where runs are short those do that are hot, for they leave their places again
-//! soon and so restore free runs (HyLog, reference 6 of the paper). What is cold stays.
+//! move. Contents are written once in either way, but relocation changes the pointers to them, too, and what a place costs
+//! depends on the device ([`Signs::say_move`]):
+//!
+//! | device | contents |
+//! |---|---|
+//! | SSD that maps pages | stay: a place costs as much as any other, and pointers that do not change are not written |
+//! | flash that maps blocks | move, but for those in an open unit, which cost nothing more there |
+//! | disk, and what is not known | move, but for those of files that were read in order lately, which would be scattered |
+//!
+//! What moves pays for a unit with as many others as there are free blocks in it, and what stays pays alone. So where few
+//! are free nothing moves but what is hot, for it leaves its place again soon and so restores free blocks (HyLog, reference
+//! 6 of the paper). What is cold stays.
 //!
 //! The decision itself is [`Core::decide`](crate::volume::Core::decide).
 
 use arbor_base::cache::Name;
+use arbor_base::device::Medium;
+use arbor_base::vfs::Ino;
 use rustc_hash::FxHashSet;
 
 /// So many changes of other blocks later a block is not hot any more, or twice as many.
@@ -25,11 +36,38 @@ pub(crate) enum How {
     InPlace,
 }
 
-/// Blocks that were changed lately.
+/// What the choice for a block of contents is made from.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Signs {
+    /// It was changed lately, too.
+    pub is_hot: bool,
+    /// Its file was read in order lately.
+    pub is_scanned: bool,
+    /// Its unit takes writes at no further price.
+    pub is_open: bool,
+    /// So many blocks are free together where it would go.
+    pub free: u32,
+}
+
+impl Signs {
+    /// Whether the block had better move than be overwritten. `run`: so many free blocks are enough if it is cold.
+    pub fn say_move(self, medium: Medium, run: u32) -> bool {
+        let has_room = self.free >= if self.is_hot { (run / 4).max(1) } else { run };
+        match medium {
+            Medium::Pages => false,
+            Medium::Blocks { .. } => has_room && !self.is_open,
+            Medium::Disk | Medium::Unknown => has_room && !self.is_scanned,
+        }
+    }
+}
+
+/// Blocks that were changed lately, and files that were read in order.
 #[derive(Debug, Default)]
 pub(crate) struct Heat {
     now: FxHashSet<Name>,
     before: FxHashSet<Name>,
+    scanned_now: FxHashSet<Ino>,
+    scanned_before: FxHashSet<Ino>,
 }
 
 impl Heat {
@@ -38,15 +76,27 @@ impl Heat {
         let hot = self.before.contains(&name) | !self.now.insert(name);
         if self.now.len() >= LATELY {
             self.before = std::mem::take(&mut self.now);
+            self.scanned_before = std::mem::take(&mut self.scanned_now);
         }
         hot
+    }
+
+    /// Notes that blocks of a file were read together.
+    pub fn note_scan(&mut self, ino: Ino) {
+        if self.scanned_now.len() < LATELY {
+            self.scanned_now.insert(ino);
+        }
+    }
+
+    /// Whether blocks of a file were read together lately.
+    pub fn is_scanned(&self, ino: Ino) -> bool {
+        self.scanned_now.contains(&ino) || self.scanned_before.contains(&ino)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arbor_base::vfs::Ino;
 
     #[test]
     fn heat_cools_down() {
@@ -59,5 +109,43 @@ mod tests {
         }
         assert!(!heat.note(name(0)), "it was changed long ago");
         assert!(heat.now.len() + heat.before.len() < 2 * LATELY, "memory has a bound");
+    }
+    #[test]
+    fn files_that_are_read_in_order_are_forgotten() {
+        let mut heat = Heat::default();
+        heat.note_scan(Ino(9));
+        assert!(heat.is_scanned(Ino(9)) && !heat.is_scanned(Ino(8)));
+        let mut change = |n: usize| (0..n as u64).for_each(|n| drop(heat.note(Name::data(Ino(7), n << 32))));
+        change(LATELY);
+        change(2 * LATELY);
+        assert!(!heat.is_scanned(Ino(9)));
+    }
+
+    const BLOCKS: Medium = Medium::Blocks { bytes: 512 << 10, open: 32 };
+
+    #[test]
+    fn where_places_cost_alike_contents_stay() {
+        for free in [0, 4, 1024] {
+            assert!(!Signs { free, is_hot: true, ..Signs::default() }.say_move(Medium::Pages, 4));
+        }
+    }
+
+    #[test]
+    fn elsewhere_they_move_while_there_is_room_and_hot_ones_a_while_longer() {
+        for medium in [Medium::Disk, Medium::Unknown, BLOCKS] {
+            let moves = |free, is_hot| Signs { free, is_hot, ..Signs::default() }.say_move(medium, 8);
+            assert!(moves(8, false) && moves(8, true));
+            assert!(!moves(7, false) && moves(7, true) && moves(2, true));
+            assert!(!moves(1, true) && !moves(0, false));
+        }
+    }
+
+    #[test]
+    fn what_costs_nothing_where_it_is_stays() {
+        let open = Signs { free: 100, is_open: true, ..Signs::default() };
+        assert!(!open.say_move(BLOCKS, 4) && open.say_move(Medium::Disk, 4));
+        let scanned = Signs { free: 100, is_scanned: true, ..Signs::default() };
+        assert!(!scanned.say_move(Medium::Disk, 4) && !scanned.say_move(Medium::Unknown, 4));
+        assert!(scanned.say_move(BLOCKS, 4), "flash has no heads that would have to move");
     }
 }
