@@ -70,9 +70,6 @@ impl Core {
                 _ => break,
             }
         }
-        if blocks > 1 {
-            self.heat.note_scan(i.ino);
-        }
         let bytes = self.read(block, blocks as usize, Core::kind(i, FileBlock::Data(lbn)))?;
         for (index, page) in (lbn..).zip(bytes.chunks_exact(BLOCK)) {
             match validate::dir_block(block + (index - lbn) as u32, page, index == 0) {

@@ -108,6 +108,8 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("stride=64", "sync"),
     ("", "sync,modify=overwrite,redo=all"),
     ("stride=32", "modify=adaptive,run=4"),
+    ("", "modify=adaptive,device=64K,run=8"),
+    ("stride=64", "modify=adaptive,device=pages"),
     ("stride=16", "retain=5"),
 ];
 
@@ -291,5 +293,19 @@ mod tests {
         assert_eq!((parse("").unwrap(), parse("buffers=64").unwrap()), (usize::MAX, 64));
         let refused = parse("buffers=31").unwrap_err().to_string();
         assert_eq!(refused, "option buffers: 31 are too few, 32 are the least");
+    }
+
+    #[test]
+    fn a_device_may_be_told() {
+        let parse = |text: &str| Mount::parse(&Options::parse(text)).map(|mount| (mount.device, mount.units));
+        assert_eq!(parse("").unwrap(), (None, false));
+        assert_eq!(parse("modify=adaptive,device=disk").unwrap(), (Some(Medium::Disk), true));
+        assert_eq!(parse("data=adaptive,device=pages,place=runs").unwrap(), (Some(Medium::Pages), false));
+        let flash = Medium::Blocks { bytes: 512 << 10, open: FEW_OPEN };
+        assert_eq!(parse("device=512K,place=units").unwrap(), (Some(flash), true));
+        assert_eq!(parse("device=auto").unwrap().0, None);
+        for refused in ["device=tape", "device=8G", "place=holes"] {
+            assert!(parse(refused).unwrap_err().to_string().starts_with("option "), "{refused}");
+        }
     }
 }

@@ -9,7 +9,8 @@
 //! |---|---|
 //! | SSD that maps pages | stay: a place costs as much as any other, and pointers that do not change are not written |
 //! | flash that maps blocks | move, but for those in an open unit, which cost nothing more there |
-//! | disk, and what is not known | move, but for those of files that were read in order lately, which would be scattered |
+//! | disk | move: most of a stretch that heads pass is cheaper than as many seeks |
+//! | not known, as of an image file | as on a disk: where that is wrong it costs least |
 //!
 //! What moves pays for a unit with as many others as there are free blocks in it, and what stays pays alone. So where few
 //! are free nothing moves but what is hot, for it leaves its place again soon and so restores free blocks (HyLog, reference
@@ -19,7 +20,6 @@
 
 use arbor_base::cache::Name;
 use arbor_base::device::Medium;
-use arbor_base::vfs::Ino;
 use rustc_hash::FxHashSet;
 
 /// So many changes of other blocks later a block is not hot any more, or twice as many.
@@ -41,8 +41,6 @@ pub(crate) enum How {
 pub(crate) struct Signs {
     /// It was changed lately, too.
     pub is_hot: bool,
-    /// Its file was read in order lately.
-    pub is_scanned: bool,
     /// Its unit takes writes at no further price.
     pub is_open: bool,
     /// So many blocks are free together where it would go.
@@ -56,18 +54,16 @@ impl Signs {
         match medium {
             Medium::Pages => false,
             Medium::Blocks { .. } => has_room && !self.is_open,
-            Medium::Disk | Medium::Unknown => has_room && !self.is_scanned,
+            Medium::Disk | Medium::Unknown => has_room,
         }
     }
 }
 
-/// Blocks that were changed lately, and files that were read in order.
+/// Blocks that were changed lately.
 #[derive(Debug, Default)]
 pub(crate) struct Heat {
     now: FxHashSet<Name>,
     before: FxHashSet<Name>,
-    scanned_now: FxHashSet<Ino>,
-    scanned_before: FxHashSet<Ino>,
 }
 
 impl Heat {
@@ -76,27 +72,15 @@ impl Heat {
         let hot = self.before.contains(&name) | !self.now.insert(name);
         if self.now.len() >= LATELY {
             self.before = std::mem::take(&mut self.now);
-            self.scanned_before = std::mem::take(&mut self.scanned_now);
         }
         hot
-    }
-
-    /// Notes that blocks of a file were read together.
-    pub fn note_scan(&mut self, ino: Ino) {
-        if self.scanned_now.len() < LATELY {
-            self.scanned_now.insert(ino);
-        }
-    }
-
-    /// Whether blocks of a file were read together lately.
-    pub fn is_scanned(&self, ino: Ino) -> bool {
-        self.scanned_now.contains(&ino) || self.scanned_before.contains(&ino)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arbor_base::vfs::Ino;
 
     #[test]
     fn heat_cools_down() {
@@ -110,17 +94,6 @@ mod tests {
         assert!(!heat.note(name(0)), "it was changed long ago");
         assert!(heat.now.len() + heat.before.len() < 2 * LATELY, "memory has a bound");
     }
-    #[test]
-    fn files_that_are_read_in_order_are_forgotten() {
-        let mut heat = Heat::default();
-        heat.note_scan(Ino(9));
-        assert!(heat.is_scanned(Ino(9)) && !heat.is_scanned(Ino(8)));
-        let mut change = |n: usize| (0..n as u64).for_each(|n| drop(heat.note(Name::data(Ino(7), n << 32))));
-        change(LATELY);
-        change(2 * LATELY);
-        assert!(!heat.is_scanned(Ino(9)));
-    }
-
     const BLOCKS: Medium = Medium::Blocks { bytes: 512 << 10, open: 32 };
 
     #[test]
@@ -144,8 +117,5 @@ mod tests {
     fn what_costs_nothing_where_it_is_stays() {
         let open = Signs { free: 100, is_open: true, ..Signs::default() };
         assert!(!open.say_move(BLOCKS, 4) && open.say_move(Medium::Disk, 4));
-        let scanned = Signs { free: 100, is_scanned: true, ..Signs::default() };
-        assert!(!scanned.say_move(Medium::Disk, 4) && !scanned.say_move(Medium::Unknown, 4));
-        assert!(scanned.say_move(BLOCKS, 4), "flash has no heads that would have to move");
     }
 }

@@ -337,13 +337,8 @@ impl Core {
 
     /// Whether contents had better move than be overwritten.
     fn moves(&mut self, name: Name, at: u32) -> Result<bool> {
-        let Name::File(ino, _) = name else { return Ok(true) };
-        let signs = Signs {
-            is_hot: self.heat.note(name),
-            is_scanned: self.heat.is_scanned(ino),
-            is_open: self.space.units.is_open(at),
-            free: self.run_ahead()?,
-        };
+        let signs =
+            Signs { is_hot: self.heat.note(name), is_open: self.space.units.is_open(at), free: self.run_ahead()? };
         Ok(signs.say_move(self.medium, self.opts.run))
     }
 
