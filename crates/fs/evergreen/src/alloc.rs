@@ -200,9 +200,10 @@ impl Core {
     fn find_open(&mut self, blocks: u32) -> Result<Option<(u32, Range<u32>)>> {
         let open: Vec<Range<u32>> = self.space.units.open().collect();
         for unit in open {
-            let (n, end) = (unit.start / BITS, (unit.start / BITS + 1) * BITS);
-            let part = unit.start..unit.end.min(end);
-            if self.map(n)?.is_some_and(|map| free_in(&map.bits, n * BITS, &part) > 0) {
+            let n = unit.start / BITS;
+            let first = n * BITS;
+            let part = unit.start..unit.end.min(first.saturating_add(BITS));
+            if self.map(n)?.is_some_and(|map| free_in(&map.bits, first, &part) > 0) {
                 return Ok(Some((blocks, part)));
             }
         }

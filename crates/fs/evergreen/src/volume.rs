@@ -312,8 +312,8 @@ impl Core {
 }
 
 impl Core {
-    /// What becomes of a block that the last commit has `at` a place. `in_place`: nothing of the last commit is lost if its bytes are
-    /// written over.
+    /// What becomes of a block that the last commit has `at` a place. `in_place`: nothing of the last commit is lost if its
+    /// bytes are written over.
     pub fn decide(&mut self, (name, at): (Name, u32), kind: Kind, in_place: bool) -> Result<How> {
         let in_place = match self.opts.redo {
             Logging::All => false,
@@ -337,8 +337,8 @@ impl Core {
 
     /// Whether contents had better move than be overwritten.
     fn moves(&mut self, name: Name, at: u32) -> Result<bool> {
-        let signs =
-            Signs { is_hot: self.heat.note(name), is_open: self.space.units.is_open(at), free: self.run_ahead()? };
+        let (free, is_open) = (self.run_ahead()?, self.space.units.is_open(at));
+        let signs = Signs { is_hot: self.heat.note(name), is_open, free };
         Ok(signs.say_move(self.medium, self.opts.run))
     }
 
