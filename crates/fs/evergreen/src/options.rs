@@ -108,9 +108,9 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("stride=64", "sync"),
     ("", "sync,modify=overwrite,redo=all"),
     ("stride=32", "modify=adaptive,run=4"),
+    ("stride=16", "retain=5"),
     ("", "modify=adaptive,device=64K,run=8"),
     ("stride=64", "modify=adaptive,device=pages"),
-    ("stride=16", "retain=5"),
 ];
 
 /// What mkfs was told.
