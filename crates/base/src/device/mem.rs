@@ -1,7 +1,7 @@
 //! A device in memory.
 
 use super::check::{Access, check_new_size, check_range, check_request};
-use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket, zeroed};
+use super::{Completion, Device, Geometry, Kind, Medium, Op, Request, SECTOR, Ticket, zeroed};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -148,7 +148,7 @@ impl fmt::Debug for MemDevice {
 /// Ranges are checked by the caller.
 impl Space {
     fn geometry(&self) -> Geometry {
-        Geometry { size: self.size, discard_unit: SECTOR as u32, read_only: self.read_only }
+        Geometry { size: self.size, discard_unit: SECTOR as u32, read_only: self.read_only, medium: Medium::Unknown }
     }
 
     fn chunk(&self, no: u64) -> Option<&Chunk> {

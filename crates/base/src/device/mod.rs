@@ -80,6 +80,26 @@ pub enum Kind {
     Other,
 }
 
+/// What a device is good at, as far as it is known: what a layout may choose by that has no clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// Nothing is known, as of an image file: what holds it may be of any kind.
+    #[default]
+    Unknown,
+    /// Heads that move: what lies together costs less than what is apart.
+    Disk,
+    /// Flash whose every page may lie anywhere: a place costs as much as any other.
+    Pages,
+    /// Flash that is mapped by blocks: a few of them take writes at any time, and the first write to another one costs
+    /// the copy of a block.
+    Blocks {
+        /// Size of a block, bytes.
+        bytes: u32,
+        /// So many blocks take writes at any time.
+        open: u32,
+    },
+}
+
 /// Size and units of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -89,6 +109,8 @@ pub struct Geometry {
     pub discard_unit: u32,
     /// Writes fail.
     pub read_only: bool,
+    /// What it is good at.
+    pub medium: Medium,
 }
 
 /// A shared, immutable piece of memory to be written. The owner of the underlying `Vec` may

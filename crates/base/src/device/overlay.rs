@@ -104,7 +104,7 @@ fn common(number: u64, range: Range<u64>) -> (Range<usize>, Range<usize>) {
 
 impl<D: Device> Device for OverlayDevice<D> {
     fn geometry(&self) -> Geometry {
-        Geometry { size: self.inner.geometry().size, discard_unit: 0, read_only: false }
+        Geometry { discard_unit: 0, read_only: false, ..self.inner.geometry() }
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -2,7 +2,7 @@
 
 use crate::image::Image;
 use crate::show;
-use arboretum::device::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
+use arboretum::device::{Completion, Device, Geometry, Medium, Op, Request, SECTOR, Ticket};
 use arboretum::vfs::StatFs;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -214,7 +214,7 @@ impl Peek {
 
 impl Device for Peek {
     fn geometry(&self) -> Geometry {
-        Geometry { size: self.size, discard_unit: 0, read_only: true }
+        Geometry { size: self.size, discard_unit: 0, read_only: true, medium: Medium::Unknown }
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -9,6 +9,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::policy::How;
 use crate::space::{Lost, Map, bits_at};
+use crate::units::free_in;
 use crate::volume::{Core, Dirty};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::Corrupt;
@@ -75,6 +76,7 @@ impl Core {
     pub fn alloc(&mut self) -> Result<u32> {
         let block = self.find_free()?;
         self.space.take_bit(block);
+        self.space.units.note(block);
         self.space.fresh.insert(block);
         self.master.head.used = (self.master.head.used.get() + 1).into();
         self.master.head.last = block.into();
@@ -106,6 +108,7 @@ impl Core {
     pub fn copy_block(&mut self) -> Result<u32> {
         let block = self.find_free()?;
         self.space.take_bit(block);
+        self.space.units.note(block);
         Ok(block)
     }
 
@@ -150,22 +153,75 @@ impl Core {
         if self.usable() == 0 {
             return Err(Errno::ENOSPC.into());
         }
-        if let Some(block) = self.space.run.next()
-            && self.map(block / BITS)?.is_some_and(|map| bitmap::is_free(&map.bits, block % BITS))
-        {
-            return Ok(block);
+        for _ in 0..2 {
+            while let Some(block) = self.space.run.next() {
+                if self.map(block / BITS)?.is_some_and(|map| bitmap::is_free(&map.bits, block % BITS)) {
+                    return Ok(block);
+                }
+            }
+            self.find_place()?;
         }
-        self.find_run()?;
-        Ok(self.space.run.next().ok_or(Errno::ENOSPC)?)
+        Err(Errno::ENOSPC.into())
+    }
+
+    /// Finds what blocks are given out of.
+    pub fn find_place(&mut self) -> Result<()> {
+        match self.space.units.blocks() {
+            Some(blocks) => self.find_unit(blocks),
+            None => self.find_run(),
+        }
+    }
+
+    /// Finds a unit that is free as a whole, or an open one with free blocks, or that with the most of them; after the last
+    /// block first.
+    fn find_unit(&mut self, blocks: u32) -> Result<()> {
+        let (last, known) = (self.master.head.last.get(), self.bitmaps());
+        let mut best: Option<(u32, Range<u32>)> = None;
+        for (step, n) in self.maps_to_look_at().enumerate() {
+            let from = if step == 0 { last } else { n * BITS };
+            let found = match self.map(n)?.is_some() {
+                true => self.space.maps.get(&n).and_then(|map| self.space.units.densest(&map.bits, n, from)),
+                false => None,
+            };
+            best = [best, found].into_iter().flatten().reduce(|a, b| if b.0 > a.0 { b } else { a });
+            let is_whole = best.as_ref().is_some_and(|(free, _)| *free >= blocks);
+            if is_whole || best.is_some() && (n >= known || step >= MOST_MAPS) {
+                break;
+            }
+        }
+        let whole = best.clone().filter(|(free, _)| *free >= blocks);
+        whole.iter().for_each(|(_, run)| self.space.units.note_whole(run.start));
+        let open = if whole.is_none() { self.find_open(blocks)? } else { None };
+        (self.space.run_len, self.space.run) = open.or(best).unwrap_or_default();
+        Ok(())
+    }
+
+    /// An open unit with free blocks, of which one is as good as many.
+    fn find_open(&mut self, blocks: u32) -> Result<Option<(u32, Range<u32>)>> {
+        let open: Vec<Range<u32>> = self.space.units.open().collect();
+        for unit in open {
+            let n = unit.start / BITS;
+            let first = n * BITS;
+            let part = unit.start..unit.end.min(first.saturating_add(BITS));
+            if self.map(n)?.is_some_and(|map| free_in(&map.bits, first, &part) > 0) {
+                return Ok(Some((blocks, part)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Blocks of the dBitmap, in the order in which they are searched: what was never in use comes last.
+    fn maps_to_look_at(&self) -> impl Iterator<Item = u32> + use<> {
+        let (known, all) = (self.bitmaps(), self.geom.blocks.div_ceil(BITS));
+        let begin = (self.master.head.last.get() / BITS).min(known.saturating_sub(1));
+        (0..=known).map(move |step| (begin + step) % known.max(1)).chain(known..all)
     }
 
     /// Finds a free run, a long one if there is one, after the last block first.
-    pub fn find_run(&mut self) -> Result<()> {
+    fn find_run(&mut self) -> Result<()> {
         let (last, known) = (self.master.head.last.get(), self.bitmaps());
-        let (begin, all) = ((last / BITS).min(known.saturating_sub(1)), self.geom.blocks.div_ceil(BITS));
         let mut best: Option<Range<u32>> = None;
-        let old = (0..=known).map(|step| (begin + step) % known.max(1));
-        for (step, n) in old.chain(known..all).enumerate() {
+        for (step, n) in self.maps_to_look_at().enumerate() {
             let from = if step == 0 { last % BITS } else { 0 };
             let found = self.map(n)?.and_then(|map| map.summary.find_run(&map.bits, LONG, from));
             let Some((start, len)) = found else { continue };

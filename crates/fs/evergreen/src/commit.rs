@@ -196,6 +196,7 @@ impl Core {
         seal(&mut bytes);
         self.write(vec![Request::write(Kind::Super, byte(block), vec![bytes.into()])])?;
         self.master_at = block;
+        self.space.units.note(block);
         self.history.wrote(seq, block);
         Ok(())
     }

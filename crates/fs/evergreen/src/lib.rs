@@ -58,6 +58,7 @@ mod resize;
 mod space;
 mod structures;
 mod superblock;
+mod units;
 mod validate;
 mod volume;
 

@@ -2,12 +2,12 @@
 
 use crate::format::BITS;
 use crate::superblock::STRIDES;
-use arbor_base::device::Kind;
+use arbor_base::device::{Kind, Medium};
 use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
 use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
 
 /// The usual [`Mount::run`].
-const RUN: u32 = 2;
+const RUN: u32 = 4;
 
 /// The greatest [`Mount::retain`].
 const MOST_RETAINED: u64 = 1024;
@@ -61,8 +61,21 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     OptionSpec {
         key: "run",
         value: "BLOCKS",
-        default: "2",
-        help: "Adaptive: contents move to free runs of so many blocks, those that are hot to a quarter of that.",
+        default: "4",
+        help: "Adaptive: contents move where so many blocks are free together, those that are hot where a quarter of that is.",
+    },
+    OptionSpec {
+        key: "device",
+        value: "auto|disk|pages|BYTES",
+        default: "auto",
+        help: "What the device is: a disk; an SSD that maps pages; flash that maps blocks of so many bytes; or what it says \
+               itself.",
+    },
+    OptionSpec {
+        key: "place",
+        value: "runs|units",
+        default: "units if anything is adaptive",
+        help: "Where relocated blocks go: to long free runs, or where most blocks are free that the device writes together.",
     },
     OptionSpec {
         key: "retain",
@@ -96,6 +109,8 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", "sync,modify=overwrite,redo=all"),
     ("stride=32", "modify=adaptive,run=4"),
     ("stride=16", "retain=5"),
+    ("", "modify=adaptive,device=64K,run=8"),
+    ("stride=64", "modify=adaptive,device=pages"),
 ];
 
 /// What mkfs was told.
@@ -143,12 +158,16 @@ pub(crate) struct Mount {
     pub buffers: usize,
     pub commit_ms: u64,
     pub sync: bool,
-    /// The shortest free run that contents move to.
+    /// So many blocks have to be free where contents move to.
     pub run: u32,
     pub redo: Logging,
     /// So many of the last commits stay intact.
     pub retain: u64,
     pub commit_at: Option<u64>,
+    /// What the device is good at, if it was told.
+    pub device: Option<Medium>,
+    /// Whether relocated blocks go to units, not runs.
+    pub units: bool,
     data: Modify,
     dirs: Modify,
     inodes: Modify,
@@ -181,7 +200,11 @@ impl Mount {
         if retain > 1 && [data, dirs, inodes, maps, bitmaps].iter().any(|m| *m != Modify::Relocate) {
             return Err(Error::refused("option retain: older commits stay only where everything is relocated"));
         }
+        let is_adaptive = [data, dirs, inodes, maps, bitmaps].contains(&Modify::Adaptive);
+        let (device, units) = (device(o)?, place(o, is_adaptive)?);
         Ok(Mount {
+            device,
+            units,
             cache_bytes,
             dirty_bytes,
             buffers,
@@ -221,6 +244,31 @@ fn of(o: &Options, key: &str, otherwise: Modify) -> Result<Modify> {
     }
 }
 
+/// Block-mapped flash of which no more is known takes writes to a few of its blocks at any time.
+const FEW_OPEN: u32 = 4;
+
+fn device(o: &Options) -> Result<Option<Medium>> {
+    match o.get("device") {
+        None | Some("auto") => Ok(None),
+        Some("disk") => Ok(Some(Medium::Disk)),
+        Some("pages") => Ok(Some(Medium::Pages)),
+        Some(_) => {
+            let bytes = o.size("device")?.and_then(|bytes| u32::try_from(bytes).ok());
+            let bytes = bytes.ok_or_else(|| Error::refused("option device: a block of flash has less than 4 GiB"))?;
+            Ok(Some(Medium::Blocks { bytes, open: FEW_OPEN }))
+        }
+    }
+}
+
+fn place(o: &Options, is_adaptive: bool) -> Result<bool> {
+    match o.get("place") {
+        None => Ok(is_adaptive),
+        Some("runs") => Ok(false),
+        Some("units") => Ok(true),
+        Some(other) => Err(Error::refused(format!("option place: {other:?} is not runs or units"))),
+    }
+}
+
 fn redo(o: &Options) -> Result<Logging> {
     match o.get("redo") {
         None | Some("metadata") => Ok(Logging::Metadata),
@@ -245,5 +293,19 @@ mod tests {
         assert_eq!((parse("").unwrap(), parse("buffers=64").unwrap()), (usize::MAX, 64));
         let refused = parse("buffers=31").unwrap_err().to_string();
         assert_eq!(refused, "option buffers: 31 are too few, 32 are the least");
+    }
+
+    #[test]
+    fn a_device_may_be_told() {
+        let parse = |text: &str| Mount::parse(&Options::parse(text)).map(|mount| (mount.device, mount.units));
+        assert_eq!(parse("").unwrap(), (None, false));
+        assert_eq!(parse("modify=adaptive,device=disk").unwrap(), (Some(Medium::Disk), true));
+        assert_eq!(parse("data=adaptive,device=pages,place=runs").unwrap(), (Some(Medium::Pages), false));
+        let flash = Medium::Blocks { bytes: 512 << 10, open: FEW_OPEN };
+        assert_eq!(parse("device=512K,place=units").unwrap(), (Some(flash), true));
+        assert_eq!(parse("device=auto").unwrap().0, None);
+        for refused in ["device=tape", "device=8G", "place=holes"] {
+            assert!(parse(refused).unwrap_err().to_string().starts_with("option "), "{refused}");
+        }
     }
 }

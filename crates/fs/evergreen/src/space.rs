@@ -1,6 +1,7 @@
 //! Which blocks can be had, in core.
 
 use crate::format::{BITS, BLOCK, Geom, HEAD, byte};
+use crate::units::Units;
 use arbor_base::layout::Location;
 use arbor_base::vfs::Ino;
 use arbor_kit::buddy::{Summary, bitmap};
@@ -20,9 +21,10 @@ pub(crate) fn bits_at(file: Ino, n: u32) -> Location {
 #[derive(Default)]
 pub(crate) struct Space {
     pub maps: FxHashMap<u32, Map>,
-    /// The free run out of which blocks are given away, one after the other.
+    pub units: Units,
+    /// The free run or the unit out of which free blocks are given away, one after the other.
     pub run: Range<u32>,
-    /// How long it was.
+    /// How many it had.
     pub run_len: u32,
     /// Since the last commit another one was looked for, in vain.
     pub looked: bool,

@@ -10,11 +10,12 @@ use crate::format::*;
 use crate::history::History;
 use crate::options::{Logging, Modify, Mount};
 use crate::planted::{Flaw, planted};
-use crate::policy::{Heat, How};
+use crate::policy::{Heat, How, Signs};
 use crate::space::{Space, bits_at};
+use crate::units::Units;
 use crate::validate;
 use arbor_base::cache::{Cache, FileBlock, Limit, Name};
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, Medium};
 use arbor_base::layout::{Corrupt, Location, put_u32};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::blockmap::{BlockMap as _, Parent, Shape};
@@ -69,6 +70,8 @@ pub(crate) struct Core {
     pub master_at: u32,
     pub opts: Mount,
     pub dev: Arc<dyn Device>,
+    /// What it is good at.
+    pub medium: Medium,
     pub cache: Cache,
     pub calls: Machinery,
     pub hashes: Hashes,
@@ -90,6 +93,7 @@ pub(crate) fn entry_at(index: usize) -> usize {
 impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
         let mut cache = Cache::new(Limit { bytes: opts.cache_bytes, buffers: opts.buffers });
+        let medium = opts.device.unwrap_or(dev.geometry().medium);
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
         Core {
             geom,
@@ -102,7 +106,8 @@ impl Core {
             calls: Machinery::new(now),
             hashes: Hashes::new(opts.cache_bytes / 4),
             changes: Changes::default(),
-            space: Space::default(),
+            space: Space { units: Units::new(if opts.units { medium } else { Medium::Pages }), ..Space::default() },
+            medium,
             heat: Heat::default(),
             history: History::default(),
             laid: BTreeMap::new(),
@@ -185,13 +190,14 @@ impl Core {
         if old != 0 {
             self.check_in_use(i.ino, old)?;
         }
-        let how = if old == 0 { How::Moved } else { self.decide(name, kind, in_place)? };
+        let how = if old == 0 { How::Moved } else { self.decide((name, old), kind, in_place)? };
         self.note_change();
         self.cache.dirtied(name).ok_or(Errno::EIO)?;
         // Whatever the new address changes finds it dirty.
         self.changes.parts.insert(name, Dirty { block: old, kind, how });
         self.changes.logged += u64::from(how == How::Logged);
         if how != How::Moved {
+            self.space.units.note(old);
             return Ok(());
         }
         let block = self.alloc()?;
@@ -306,9 +312,9 @@ impl Core {
 }
 
 impl Core {
-    /// What becomes of a block that the last commit has. `in_place`: nothing of the last commit is lost if its bytes are
-    /// written over.
-    pub fn decide(&mut self, name: Name, kind: Kind, in_place: bool) -> Result<How> {
+    /// What becomes of a block that the last commit has `at` a place. `in_place`: nothing of the last commit is lost if its
+    /// bytes are written over.
+    pub fn decide(&mut self, (name, at): (Name, u32), kind: Kind, in_place: bool) -> Result<How> {
         let in_place = match self.opts.redo {
             Logging::All => false,
             Logging::Metadata => in_place,
@@ -319,7 +325,7 @@ impl Core {
         let over = match self.opts.modify(kind) {
             Modify::Relocate => false,
             Modify::Overwrite => true,
-            Modify::Adaptive => in_place && !self.is_worth_moving(name)?,
+            Modify::Adaptive => in_place && !self.moves(name, at)?,
         };
         Ok(match (over, in_place) {
             (false, _) => How::Moved,
@@ -329,18 +335,18 @@ impl Core {
         })
     }
 
-    /// Whether a block had better move than be overwritten.
-    fn is_worth_moving(&mut self, name: Name) -> Result<bool> {
-        let (hot, run) = (self.heat.note(name), self.run_ahead()?);
-        let least = self.opts.run;
-        Ok(run >= least || hot && run >= (least / 4).max(1))
+    /// Whether contents had better move than be overwritten.
+    fn moves(&mut self, name: Name, at: u32) -> Result<bool> {
+        let (free, is_open) = (self.run_ahead()?, self.space.units.is_open(at));
+        let signs = Signs { is_hot: self.heat.note(name), is_open, free };
+        Ok(signs.say_move(self.medium, self.opts.run))
     }
 
-    /// How long the free run is that relocated blocks get.
+    /// How many free blocks there are together where relocated blocks go.
     fn run_ahead(&mut self) -> Result<u32> {
         if self.space.run.is_empty() && !self.space.looked {
             self.space.looked = true;
-            self.find_run()?;
+            self.find_place()?;
         }
         // When it is used up, the next one is likely to be as long.
         Ok(self.space.run_len)

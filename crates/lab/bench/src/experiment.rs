@@ -469,6 +469,8 @@ pub const ALL: &[Experiment] = &[
     evergreen::MASTERS_DISK,
     evergreen::OTHERS,
     evergreen::ADAPTIVE,
+    evergreen::ADAPTIVE_HC310,
+    evergreen::ADAPTIVE_980PRO,
 ];
 
 const TABLE_1: &[Part] = &[

@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::sim::{Batch, Sim, Submitted};
 use crate::stats::Stats;
 use crate::trace::{Trace, TraceOp};
-use arbor_base::device::{Completion, Device, Geometry, Kind, Op, Pending, Request, Ticket};
+use arbor_base::device::{Completion, Device, Geometry, Kind, Medium, Op, Pending, Request, Ticket};
 use parking_lot::Mutex;
 use std::fmt;
 use std::io;
@@ -28,6 +28,7 @@ struct Shared {
     capacity_bytes: u64,
     model: String,
     trim_unit: u32,
+    medium: Medium,
     /// A flush without a volatile write cache has nothing to wait for.
     caches_writes: bool,
     sim: Mutex<Sim>,
@@ -51,9 +52,9 @@ impl SimDevice {
         let mut sim = Sim::new(model, queue);
         sim.catch_up(clock.now_ns());
         let (trim_unit, caches_writes) = (sim.drive().trim_unit(), sim.drive().caches_writes());
-        let model = model.name().to_string();
+        let (model, medium) = (model.name().to_string(), model.medium());
         let sim = Mutex::new(sim);
-        let shared = Shared { inner, clock, capacity_bytes, model, trim_unit, caches_writes, sim };
+        let shared = Shared { inner, clock, capacity_bytes, model, trim_unit, medium, caches_writes, sim };
         Ok(SimDevice { shared: Arc::new(shared) })
     }
 
@@ -147,7 +148,7 @@ impl Device for SimDevice {
             (0, _) | (_, 0) => 0,
             (inner, ours) => inner.max(ours),
         };
-        Geometry { discard_unit, ..inner }
+        Geometry { discard_unit, medium: self.shared.medium, ..inner }
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {

@@ -6,6 +6,7 @@
 use crate::disk::{Layout, Mechanics, SeekCurve, Zone};
 use crate::drive::SECTOR;
 use crate::ssd::Used;
+use arbor_base::device::Medium;
 use serde::Deserialize;
 
 /// The models that are built in, each with the source of every parameter.
@@ -169,6 +170,19 @@ impl Model {
     /// Whether it is a hard disk (else an SSD).
     pub fn is_disk(&self) -> bool {
         matches!(self.kind, Kind::Disk(_))
+    }
+
+    /// What it is good at, as it tells those that write to it.
+    pub fn medium(&self) -> Medium {
+        match &self.kind {
+            Kind::Disk(_) => Medium::Disk,
+            Kind::Ssd(SsdModel { mapping: Mapping::Page { .. }, .. }) => Medium::Pages,
+            Kind::Ssd(ssd @ SsdModel { mapping: Mapping::Hybrid { log_blocks }, .. }) => {
+                let bytes = ssd.page_bytes * ssd.pages_per_block * ssd.channels * ssd.dies_per_channel;
+                let [bytes, open] = [bytes, *log_blocks as u64].map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+                Medium::Blocks { bytes, open }
+            }
+        }
     }
 
     /// Size of a hard disk's write cache, 0 if it is off; an SSD has none of this kind.

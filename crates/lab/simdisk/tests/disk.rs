@@ -2,7 +2,7 @@
 
 mod common;
 
-use arbor_base::device::{Device, Kind, MemDevice, Request};
+use arbor_base::device::{Device, Kind, Medium, MemDevice, Request};
 use arbor_base::vfs::Time;
 use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice};
 use common::{Rng, device, random_iops, read, seconds, sequential_mb_s, write};
@@ -33,6 +33,7 @@ fn bytes_are_there_at_once_and_time_passes_when_waited_for() {
     ticket.wait_all().unwrap();
     assert_eq!(clock.now_ns(), before);
     assert_eq!(d.geometry().discard_unit, 0, "a hard disk does not discard");
+    assert_eq!(d.geometry().medium, Medium::Disk);
     d.submit(vec![Request::discard(Kind::Data, 0, MIB)]).wait_all().unwrap();
     assert_eq!(clock.now_ns(), before);
 }

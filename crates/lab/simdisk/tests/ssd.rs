@@ -2,7 +2,7 @@
 
 mod common;
 
-use arbor_base::device::{Device, Kind, Request};
+use arbor_base::device::{Device, Kind, Medium, Request};
 use arbor_simdisk::{HostQueue, Model, Scheduler, SimDevice};
 use common::{Rng, device, random_iops, read, seconds, sequential_mb_s, write};
 
@@ -100,7 +100,7 @@ fn trim_lowers_write_amplification() {
     let full = device(&small(units, 0.1), in_order());
     let before = amplification(&full, units);
     let half = device(&small(units, 0.1), in_order());
-    assert_eq!(half.geometry().discard_unit, 4096);
+    assert_eq!((half.geometry().discard_unit, half.geometry().medium), (4096, Medium::Pages));
     for unit in (0..units).step_by(32) {
         let _ = half.submit(vec![write(unit * UNIT, 32 * UNIT as usize)]);
     }
@@ -171,6 +171,8 @@ fn random_writes_on_the_old_drive_are_far_slower_than_sequential_ones() {
     let model = Model::named("mcaqe32g5app").unwrap();
     let d = device(&model, HostQueue::default());
     assert_eq!(d.geometry().discard_unit, 0);
+    let block = Medium::Blocks { bytes: 4 * 64 * 2048, open: 32 };
+    assert_eq!(d.geometry().medium, block, "one erase block of each of four dies");
     let range = 256 * MIB;
     sequential_mb_s(&d, 0, range, false, 1);
     let sequential = sequential_mb_s(&d, 0, range, false, 1);

@@ -7,11 +7,12 @@
 mod claim;
 mod holes;
 mod lock;
+mod medium;
 mod pool;
 mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
-use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket, zeroed};
+use super::{Completion, Device, Geometry, Kind, Medium, Op, Request, SECTOR, Ticket, zeroed};
 pub use claim::Claim;
 use holes::Holes;
 use parking_lot::Mutex;
@@ -105,6 +106,7 @@ impl FileDevice {
         let direct = if options.direct { Some(open_direct(path, !read_only)?) } else { None };
         let core = Arc::new(Core {
             raw: RawFile::new(file, direct),
+            medium: claim.block_device().map_or(Medium::Unknown, medium::of),
             claim: Arc::new(claim),
             path: path.to_path_buf(),
             size: AtomicU64::new(size),
@@ -248,6 +250,7 @@ struct Core {
     size: AtomicU64,
     read_only: bool,
     is_block_device: bool,
+    medium: Medium,
     can_discard: AtomicBool,
     flush_failed: AtomicBool,
     /// Buffers to be used again.
@@ -278,6 +281,7 @@ impl Core {
             size: self.size.load(Ordering::Acquire),
             discard_unit: if can_discard { DISCARD_UNIT as u32 } else { 0 },
             read_only: self.read_only,
+            medium: self.medium,
         }
     }
 

@@ -24,7 +24,7 @@ mod large;
 mod masters;
 mod postmark;
 
-pub(super) use adaptive::ADAPTIVE;
+pub(super) use adaptive::{ADAPTIVE, ADAPTIVE_980PRO, ADAPTIVE_HC310};
 pub(super) use large::LARGE;
 pub(super) use masters::{MASTERS, MASTERS_DISK};
 pub(super) use postmark::{FIG4, FIG4_870EVO, FIG4_980PRO, FIG4_DISK, FIG4_HC310, FIG5, LOGS, OTHERS};

@@ -1,7 +1,7 @@
 //! What the tests and examples share: a device without content, and measurements of a model.
 #![allow(dead_code)]
 
-use arbor_base::device::{Completion, Device, Geometry, Kind, Op, Request, Ticket};
+use arbor_base::device::{Completion, Device, Geometry, Kind, Medium, Op, Request, Ticket};
 use arbor_base::vfs::Time;
 use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice};
 use std::io;
@@ -12,7 +12,7 @@ pub struct NullDevice(pub u64);
 
 impl Device for NullDevice {
     fn geometry(&self) -> Geometry {
-        Geometry { size: self.0, discard_unit: 512, read_only: false }
+        Geometry { size: self.0, discard_unit: 512, read_only: false, medium: Medium::Unknown }
     }
     fn submit(&self, batch: Vec<Request>) -> Ticket {
         let done = |r: Request| -> Completion {
