@@ -4,6 +4,7 @@ use crate::dirent::{DIRBLKSIZ, entries};
 use crate::fields::Fielded;
 pub use crate::fields::hex;
 use crate::xattr::Xattrs;
+use arbor_base::vfs::{Ino, Result};
 use serde_json::{Value, json};
 
 /// Bytes as text.
@@ -36,6 +37,21 @@ pub fn without(mut shown: Value, names: &[&str]) -> Value {
 /// A list of extended attributes.
 pub fn attributes(list: &Xattrs) -> Value {
     list.iter().map(|(n, v)| json!({ "name": text(n), "len": v.len(), "value": hex(v) })).collect()
+}
+
+/// A directory of so many pages; `page` reads one of `len` bytes and says at which byte of the device it lies.
+pub fn directory(
+    (ino, size): (Ino, u64),
+    pages: u64,
+    len: u64,
+    mut page: impl FnMut(u64) -> Result<(Vec<u8>, u64)>,
+) -> Result<Value> {
+    let mut chunks = Vec::new();
+    for n in 0..pages {
+        let (bytes, at) = page(n)?;
+        chunks.extend(dir_chunks(n.saturating_mul(len), at, &bytes));
+    }
+    Ok(json!({ "ino": ino.0, "size": size, "chunks": chunks }))
 }
 
 /// The chunks of a piece of a directory ([`dirent`](crate::dirent)), which begins at byte `offset` of the directory and

@@ -41,6 +41,7 @@ pub mod pagecheck;
 pub mod paths;
 pub mod reads;
 pub mod refs;
+pub mod resize;
 pub mod rooms;
 pub mod runs;
 pub mod served;

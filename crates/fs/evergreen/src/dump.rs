@@ -9,7 +9,7 @@ use crate::{mount, recover};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Error, Ino, Result, label_of};
-use arbor_kit::dump::{attributes, dir_chunks, lines, shown, text};
+use arbor_kit::dump::{attributes, directory, lines, shown, text};
 use arbor_kit::inodes::InodeTable as _;
 use serde_json::{Value, json};
 
@@ -80,13 +80,11 @@ fn map(core: &mut Core, i: &Inode) -> Result<Value> {
 }
 
 fn dir(core: &mut Core, i: &Inode) -> Result<Value> {
-    let mut chunks = Vec::new();
-    for lbn in 0..if i.is_dir() { blocks_of(i.d.size.get()) } else { 0 } {
+    let (size, is_dir) = (i.d.size.get(), i.is_dir());
+    directory((i.ino, size), if is_dir { blocks_of(size) } else { 0 }, BLOCK as u64, |lbn| {
         let block = core.find_block(i, lbn)?;
-        let bytes = core.read(core.check_pointer(i.ino, block)?, 1, Kind::Dir)?;
-        chunks.extend(dir_chunks(lbn << BLOCK_SHIFT, byte(block), &bytes));
-    }
-    Ok(json!({ "ino": i.ino.0, "size": i.d.size.get(), "chunks": chunks }))
+        Ok((core.read(core.check_pointer(i.ino, block)?, 1, Kind::Dir)?, byte(block)))
+    })
 }
 
 fn block(core: &mut Core, n: u32) -> Result<Value> {

@@ -13,22 +13,14 @@ use arbor_base::cache::FileBlock;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::put;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result};
+use arbor_kit::resize::make_room;
 use std::sync::Arc;
 
 /// See [`Engine::resize`](arbor_base::vfs::Engine::resize).
 pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = devices.main.clone();
     let (_, geom) = superblock::need(&*dev)?;
-    let (have, old) = (byte(geom.blocks), dev.geometry().size);
-    if size < have {
-        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
-    }
-    let blocks = u32::try_from(size >> BLOCK_SHIFT)
-        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has at most 16 TiB")))?;
-    if size > old {
-        dev.set_size(size / SECTOR as u64 * SECTOR as u64)?;
-        dev.flush()?;
-    }
+    let blocks = make_room(&*dev, byte(geom.blocks), size, BLOCK as u64)?;
     // What is relocated needs no copies, which might get places that only the new volume has.
     let options = MountOptions { options: Options::parse("modify=relocate"), ..MountOptions::default() };
     let volume = mount::mount(devices, &options, clock)?;
@@ -46,6 +38,7 @@ impl Core {
             return Ok(());
         }
         self.write_whole()?;
+        // If anything fails from here on the volume is not written to any more.
         self.touch_master();
         if self.master_at == new.copy() {
             self.write_commit()?;

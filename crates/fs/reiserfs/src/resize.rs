@@ -6,24 +6,16 @@ use crate::mount;
 use crate::superblock;
 use crate::volume::Core;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Result};
+use arbor_base::vfs::{Clock, Devices, MountOptions, Result};
 use arbor_kit::buddy::bitmap;
+use arbor_kit::resize::make_room;
 use std::sync::Arc;
 
 /// See [`Engine::resize`](arbor_base::vfs::Engine::resize).
 pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = devices.main.clone();
     let (_, geom) = superblock::need(&*dev)?;
-    let (have, old) = (geom.byte(geom.blocks), dev.geometry().size);
-    if size < have {
-        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
-    }
-    let blocks = u32::try_from(size / geom.node_size as u64)
-        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has at most 4294967295 blocks")))?;
-    if size > old {
-        dev.set_size(size / SECTOR as u64 * SECTOR as u64)?;
-        dev.flush()?;
-    }
+    let blocks = make_room(&*dev, geom.byte(geom.blocks), size, geom.node_size as u64)?;
     let volume = mount::mount(devices, &MountOptions::default(), clock)?;
     dev.confine(0..geom.byte(blocks));
     let grown = volume.run_once(|core| core.grow(blocks));
