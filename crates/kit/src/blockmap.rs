@@ -30,6 +30,8 @@ pub enum Parent {
     Root(usize),
     /// In the inode: the one to the attributes.
     Xattr,
+    /// In the first block of the attributes: which pointer in it. Engines whose attributes have one block have none.
+    InXattr(usize),
     /// In an indirect block.
     Map {
         /// Its level.
@@ -56,7 +58,8 @@ impl Shape {
     pub fn parent(self, part: FileBlock) -> Option<Parent> {
         let below = |level, at: u64| Parent::Map { level, n: at / self.fanout, slot: (at % self.fanout) as usize };
         match part {
-            FileBlock::Xattr => Some(Parent::Xattr),
+            FileBlock::Xattr(0) => Some(Parent::Xattr),
+            FileBlock::Xattr(n) => Some(Parent::InXattr(n as usize - 1)),
             FileBlock::Data(lbn) if lbn < self.direct => Some(Parent::Direct(lbn as usize)),
             FileBlock::Data(lbn) => (lbn < self.blocks()).then(|| below(1, lbn - self.direct)),
             FileBlock::Map { level: 0, .. } => None,
@@ -84,7 +87,7 @@ impl Shape {
         match self.child(level, n, 0) {
             FileBlock::Map { level, n } => self.first(level, n),
             FileBlock::Data(lbn) => lbn,
-            FileBlock::Xattr => u64::MAX,
+            FileBlock::Xattr(_) => u64::MAX,
         }
     }
 
@@ -123,6 +126,11 @@ pub trait BlockMap: Machine + InodeTable {
     /// An indirect block, if there is one.
     fn indirect(&mut self, f: &Self::Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
+    /// The first block of the attributes, if it points to others, in the way of an indirect block.
+    fn first_of_xattrs(&mut self, _f: &Self::Inode) -> Result<Option<Arc<Vec<u8>>>> {
+        Ok(None)
+    }
+
     /// A pointer of an indirect block.
     fn entry(table: &[u8], slot: usize) -> Self::Ptr;
 
@@ -141,6 +149,10 @@ pub trait BlockMap: Machine + InodeTable {
             Some(Parent::Map { level, n, slot }) => {
                 let table = self.indirect(f, level, n)?;
                 Ok(Self::entry(table.as_ref().map_or(&[], |t| &t[..]), slot))
+            }
+            Some(Parent::InXattr(slot)) => {
+                let first = self.first_of_xattrs(f)?;
+                Ok(Self::entry(first.as_ref().map_or(&[], |t| &t[..]), slot))
             }
             Some(at) => Ok(self.inode_pointer(f, at)),
             None => Ok(Self::entry(&[], 0)),

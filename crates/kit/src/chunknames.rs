@@ -22,7 +22,7 @@ pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
 
     /// Fails with `ENOSPC` unless there is room for the first contents of an inode that is about to be made. An engine
     /// need not know it beforehand; the inode is freed again if its contents have no room.
-    fn reserve_contents(&mut self) -> Result<()> {
+    fn reserve_contents(&mut self, _new: &NewInode<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -62,8 +62,8 @@ impl<C: ChunkNames> AtomicNames for C {
         self.store_target(i, target)
     }
 
-    fn reserve_inode(&mut self, _new: &NewInode<'_>) -> Result<()> {
-        self.reserve_contents()
+    fn reserve_inode(&mut self, new: &NewInode<'_>) -> Result<()> {
+        self.reserve_contents(new)
     }
 }
 

@@ -51,10 +51,11 @@ impl Fields {
 
     /// With those of an encoded list of attributes ([`xattr`](crate::xattr)) that begins at byte `at`.
     pub fn attributes(mut self, bytes: &[u8], mut at: usize) -> Fields {
-        while let Some([name, _, lo, hi]) = bytes.get(at..at.saturating_add(4)) {
-            let (name, value) = (usize::from(*name), usize::from(u16::from_le_bytes([*lo, *hi])));
+        while let Some([name, highest, lo, hi]) = bytes.get(at..at.saturating_add(4)) {
+            let (name, highest) = (usize::from(*name), usize::from(*highest));
+            let value = highest << 16 | usize::from(u16::from_le_bytes([*lo, *hi]));
             self = self.one("attribute.name_len", at, 1, Meaning::Number);
-            self = self.one("attribute.zero", at + 1, 1, Meaning::Number);
+            self = self.one("attribute.value_len_high", at + 1, 1, Meaning::Number);
             self = self.one("attribute.value_len", at + 2, 2, Meaning::Number);
             self = self.one("attribute.name", at + 4, name, Meaning::Bytes);
             if name == 0 {

@@ -56,8 +56,8 @@ pub enum FileBlock {
         /// Number among the blocks of the level, in the order of the blocks that they point to.
         n: u64,
     },
-    /// Its extended attributes.
-    Xattr,
+    /// A block of its extended attributes, from 0 on.
+    Xattr(u32),
 }
 
 impl Name {

@@ -183,7 +183,7 @@ fn a_limit_of_buffers_is_kept_whatever_their_length() {
 fn parts_of_files_do_not_mix() {
     let mut c = Cache::new(1 << 20);
     let map = |level, n| Name::File(Ino(7), FileBlock::Map { level, n });
-    let parts = [Name::Inode(Ino(7)), Name::File(Ino(7), FileBlock::Xattr), map(2, 0), map(1, 3), page(9)];
+    let parts = [Name::Inode(Ino(7)), Name::File(Ino(7), FileBlock::Xattr(0)), map(2, 0), map(1, 3), page(9)];
     for name in parts {
         c.insert(name, buf(4));
         change(&mut c, name, 1);

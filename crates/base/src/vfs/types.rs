@@ -397,13 +397,13 @@ impl TrimRange {
 /// Result of a call of [`FileSystem::clean`](super::FileSystem::clean).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
-    /// Segments that were cleaned.
+    /// Segments that were cleaned; where there are none, stretches of the volume that were emptied.
     pub segments: u64,
     /// Bytes read from them.
     pub read_bytes: u64,
     /// Bytes among them that were live and were written elsewhere.
     pub moved_bytes: u64,
-    /// Whether more segments are worth cleaning.
+    /// Whether there is more to do.
     pub more: bool,
 }
 

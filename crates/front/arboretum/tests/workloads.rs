@@ -51,6 +51,7 @@ fn programs(seed: u64) -> Vec<(&'static str, Box<dyn Program>)> {
         access: Access::HOT_AND_COLD,
         warm_up_bytes: 1 << 20,
         measured_bytes: 1 << 20,
+        idle_ns: 0,
     };
     let (capacity_bytes, probe_bytes) = (8 << 20, 1 << 20);
     let turnover = |purpose| Turnover { purpose, capacity_bytes, probe_bytes, days: 5, ..Turnover::default() };

@@ -82,7 +82,7 @@ pub enum Command {
     ///
     /// Instead of an image a directory on a mount may be named, by root: the mount goes on meanwhile.
     Trim(TrimArgs),
-    /// Clean segments of a log-structured file system.
+    /// Clean segments of a log-structured file system; gather the free space of Evergreen.
     ///
     /// What lives in segments that are mostly dead is written anew at the end of the log, and they can be filled again.
     /// Goes on until nothing is gained by it. A mount cleans by itself when few segments are clean, though no more than

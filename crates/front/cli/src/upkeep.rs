@@ -87,13 +87,13 @@ impl Work {
     }
 
     /// A counter of the volume, 0 if it has none of that name.
-    fn counter(&self, name: &str) -> u64 {
+    fn counter(&self, name: &str) -> Option<u64> {
         match &self.place {
-            Place::Volume(volume) => volume.counters().iter().find(|c| c.0 == name).map_or(0, |c| c.1),
+            Place::Volume(volume) => volume.counters().iter().find(|c| c.0 == name).map(|c| c.1),
             #[cfg(target_os = "linux")]
             Place::Mount(root) => {
                 let stats = arbor_fuse::stats(root).unwrap_or_default();
-                stats.iter().find(|(group, n, _)| group == "volume" && n == name).map_or(0, |c| c.2)
+                stats.iter().find(|(group, n, _)| group == "volume" && n == name).map(|c| c.2)
             }
         }
     }
@@ -159,6 +159,7 @@ pub(crate) fn clean(args: &CleanArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // What waits in memory would take segments meanwhile, and look like the cleaner's doing.
     work.sync().map_err(|e| work.failed(e))?;
     let before = work.counter("clean_segments");
+    let is_log = before.is_some();
     let stop = interrupt::flag()?;
     let progress = Progress::spinner();
     let (mut all, mut in_vain) = (Cleaned { more: true, ..Cleaned::default() }, 0);
@@ -177,21 +178,25 @@ pub(crate) fn clean(args: &CleanArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         all.read_bytes += done.read_bytes;
         all.moved_bytes += done.moved_bytes;
         in_vain = if done.more { 0 } else { in_vain + 1 };
-        all.more = done.segments > 0 && in_vain < PATIENCE;
-        progress.say(&told(&all));
+        all.more = (done.segments > 0 || done.more) && in_vain < PATIENCE;
+        progress.say(&told(&all, is_log));
     }
     progress.clear();
     let (name, after) = (work.name(), work.counter("clean_segments"));
     work.close()?;
-    let clean = format!("{} clean segments, {} before", show::count(after), show::count(before));
+    let clean = |(after, before)| format!("; {} clean segments, {} before", show::count(after), show::count(before));
+    let clean = after.zip(before).map_or(String::new(), clean);
     let ended = if stop.load(Relaxed) { ", interrupted" } else { "" };
-    writeln!(out, "{name}: {}; {clean}{ended}", told(&all))?;
+    writeln!(out, "{name}: {}{clean}{ended}", told(&all, is_log))?;
     Ok(if stop.load(Relaxed) { interrupt::INTERRUPTED } else { 0 })
 }
 
-fn told(all: &Cleaned) -> String {
-    let segments = show::of(all.segments, "segment", "segments");
-    format!("{segments} cleaned, {} read, {} moved", show::bytes(all.read_bytes), show::bytes(all.moved_bytes))
+fn told(all: &Cleaned, is_log: bool) -> String {
+    let (read, moved) = (show::bytes(all.read_bytes), show::bytes(all.moved_bytes));
+    if is_log {
+        return format!("{} cleaned, {read} read, {moved} moved", show::of(all.segments, "segment", "segments"));
+    }
+    format!("{} emptied, {moved} moved", show::of(all.segments, "stretch", "stretches"))
 }
 
 pub(crate) fn scrub(args: &ScrubArgs, out: &mut dyn Write) -> Result<u8, Exit> {

@@ -511,9 +511,14 @@ fn a_mount_is_cleaned_while_it_is_used() {
     each_engine("64M", |volume| {
         let (root, is_lfs) = (volume.root(), volume.engine() == "lfs");
         if !is_lfs {
-            let (code, said) = refused(&["clean"], &[&root]);
-            let want = format!("arbor clean: {}: {} has nothing to clean\n", root.display(), volume.engine());
-            assert_eq!((code, said), (Some(1), want));
+            if volume.engine() == "evergreen" {
+                let said = String::from_utf8(arbor(&["clean"], &[&root])).unwrap();
+                assert_eq!(said, format!("{}: 0 stretches emptied, 0 B moved\n", root.display()));
+            } else {
+                let (code, said) = refused(&["clean"], &[&root]);
+                let want = format!("arbor clean: {}: {} has nothing to clean\n", root.display(), volume.engine());
+                assert_eq!((code, said), (Some(1), want));
+            }
             let (code, said) = refused(&["scrub"], &[&root]);
             assert!(code == Some(8) && said.contains(" has no checksums on the contents of files; "), "{said}");
             return;

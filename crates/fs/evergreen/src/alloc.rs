@@ -166,6 +166,9 @@ impl Core {
 
     /// Finds what blocks are given out of.
     pub fn find_place(&mut self) -> Result<()> {
+        if self.gather.is_on() && self.find_gathering_place()? {
+            return Ok(());
+        }
         match self.space.units.blocks() {
             Some(blocks) => self.find_unit(blocks),
             None => self.find_run(),
@@ -180,7 +183,7 @@ impl Core {
         for (step, n) in self.maps_to_look_at().enumerate() {
             let from = if step == 0 { last } else { n * BITS };
             let found = match self.map(n)?.is_some() {
-                true => self.space.maps.get(&n).and_then(|map| self.space.units.densest(&map.bits, n, from)),
+                true => self.space.maps.get(&n).and_then(|map| self.space.units.densest(&map.bits, n, from, |_| true)),
                 false => None,
             };
             best = [best, found].into_iter().flatten().reduce(|a, b| if b.0 > a.0 { b } else { a });
@@ -215,6 +218,12 @@ impl Core {
         let (known, all) = (self.bitmaps(), self.geom.blocks.div_ceil(BITS));
         let begin = (self.master.head.last.get() / BITS).min(known.saturating_sub(1));
         (0..=known).map(move |step| (begin + step) % known.max(1)).chain(known..all)
+    }
+
+    /// Blocks of the dBitmap that were ever written, from that of the last block on.
+    pub fn maps_in_use(&self) -> impl Iterator<Item = u32> + use<> {
+        let known = self.bitmaps();
+        self.maps_to_look_at().take_while(move |n| *n < known)
     }
 
     /// Finds a free run, a long one if there is one, after the last block first.

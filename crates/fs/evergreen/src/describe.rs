@@ -41,7 +41,7 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
 /// The name of a piece of a file for people.
 pub(crate) fn piece_name(i: &Inode, part: FileBlock) -> String {
     match part {
-        FileBlock::Xattr => "extended attributes".into(),
+        FileBlock::Xattr(_) => "extended attributes".into(),
         FileBlock::Map { level, .. } => format!("indirect block, level {level}"),
         FileBlock::Data(_) if i.ino == IFILE => "inodes".into(),
         FileBlock::Data(_) if i.ino == DBITMAP => "bitmap of blocks".into(),
@@ -90,8 +90,10 @@ impl Core {
                 self.pieces_below(i, part, f)?;
             }
         }
-        if self.xattr_list(i).is_ok() && i.d.xattr.get() != 0 {
-            f(FileBlock::Xattr, i.d.xattr.get());
+        if self.xattr_list(i).is_ok() {
+            for part in (0..self.xattr_blocks(i)?).map(FileBlock::Xattr) {
+                f(part, self.pointer(i, part)?);
+            }
         }
         Ok(())
     }

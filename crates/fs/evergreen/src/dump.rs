@@ -73,7 +73,7 @@ fn inode(core: &mut Core, i: &Inode) -> Result<Value> {
 fn map(core: &mut Core, i: &Inode) -> Result<Value> {
     let mut all = Vec::new();
     core.pieces(i, &mut |part, block| {
-        let lbn = (part != FileBlock::Xattr).then_some(span(part).0);
+        let lbn = (!matches!(part, FileBlock::Xattr(_))).then_some(span(part).0);
         all.push(json!({ "lbn": lbn, "what": piece_name(i, part), "block": block }));
     })?;
     Ok(json!({ "ino": i.ino.0, "size": i.d.size.get(), "blocks": all }))

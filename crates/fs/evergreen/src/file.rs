@@ -7,7 +7,7 @@ use crate::decoded::Inode;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::validate;
-use crate::volume::{Core, SHAPE, entry_at, is_special};
+use crate::volume::{Core, SHAPE, is_special};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::get_u32;
@@ -34,7 +34,7 @@ pub(crate) fn span(part: FileBlock) -> (u64, u64) {
             (first, first.saturating_add(SHAPE.reach(level)))
         }
         FileBlock::Data(lbn) => (lbn, lbn.saturating_add(1)),
-        FileBlock::Xattr => (u64::MAX, u64::MAX),
+        FileBlock::Xattr(_) => (u64::MAX, u64::MAX),
     }
 }
 
@@ -143,7 +143,7 @@ impl BlockMap for Core {
             Parent::Direct(k) => k,
             Parent::Root(k) => DIRECT as usize + k,
             Parent::Xattr => return i.d.xattr.get(),
-            Parent::Map { .. } => return 0,
+            Parent::InXattr(_) | Parent::Map { .. } => return 0,
         };
         let special = self.master.inode(i.ino).filter(|_| is_special(i.ino));
         special.unwrap_or(&i.d).map.get(index).map_or(0, |p| p.get())
@@ -151,6 +151,10 @@ impl BlockMap for Core {
 
     fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
         self.part(i, FileBlock::Map { level, n })
+    }
+
+    fn first_of_xattrs(&mut self, i: &Inode) -> Result<Option<Arc<Vec<u8>>>> {
+        self.part(i, FileBlock::Xattr(0))
     }
 
     fn entry(table: &[u8], slot: usize) -> u32 {

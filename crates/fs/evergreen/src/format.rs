@@ -26,7 +26,9 @@ pub const SUPER_MAGIC: [u8; 8] = *b"EVG\x00arbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
-pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: 0 };
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_XATTR_BLOCKS };
+/// Bit of `incompat`: attributes may have more than one block.
+pub const INCOMPAT_XATTR_BLOCKS: u32 = 1;
 
 /// Superblock, the paper's partition boot record: the first sector of the volume, and a copy in the last block but one, in
 /// which `clean` and `master` are 0. What changes with each commit is in the master blocks.
@@ -134,7 +136,7 @@ const _: () = assert!(size_of::<CheckPoint>() == INODE && size_of::<Tail>() == I
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Head {
-    /// `BITMAP_MAGIC`, `INDIRECT_MAGIC`, `XATTR_MAGIC` or `REDO_MAGIC`.
+    /// `BITMAP_MAGIC`, `INDIRECT_MAGIC`, `XATTR_MAGIC`, `XATTR_MORE_MAGIC` or `REDO_MAGIC`.
     pub magic: U32,
     /// CRC32C of the block, this field as zero.
     pub crc: U32,
@@ -145,9 +147,10 @@ pub struct Head {
     /// Inode that it belongs to; of the redo list, the lower half of the commit's number.
     pub owner: U32,
     /// Which it is: of a bitmap, its number in the file; of pointers, their number in the level; of the redo list, the next
-    /// block.
+    /// block; of the first block of attributes, how many more there are; of one of these, its number, from 1 on.
     pub index: U32,
-    /// Of pointers, their level; of attributes, their bytes; of the redo list, the blocks that this one names.
+    /// Of pointers, their level; of attributes, the bytes of the list in this block; of the redo list, the blocks that this one
+    /// names.
     pub len: U32,
 }
 
@@ -162,8 +165,12 @@ const _: () = assert!(HEAD == 32 && offset_of!(Head, crc) == CRC_AT && offset_of
 pub const BITMAP_MAGIC: u32 = u32::from_le_bytes(*b"eBM1");
 /// Magic of an indirect block: pointers (u32) follow.
 pub const INDIRECT_MAGIC: u32 = u32::from_le_bytes(*b"eIN1");
-/// Magic of extended attributes. Of each the length of the name (u8), zero (u8), the length of the value (u16), name, value.
+/// Magic of the first block of extended attributes: pointers (u32) to those that follow, and the beginning of the list. Of each
+/// attribute it has the length of the name (u8), the highest byte of the length of the value (u8), the lower ones (u16), name,
+/// value.
 pub const XATTR_MAGIC: u32 = u32::from_le_bytes(*b"eXA1");
+/// Magic of a further block of extended attributes: the list goes on.
+pub const XATTR_MORE_MAGIC: u32 = u32::from_le_bytes(*b"eXM1");
 /// Magic of a block of the redo list: [`Redo`]s follow.
 pub const REDO_MAGIC: u32 = u32::from_le_bytes(*b"eRE1");
 
@@ -188,6 +195,9 @@ pub const BITS: u32 = (BLOCK - HEAD) as u32 * 8;
 /// Pointers of an indirect block.
 pub const POINTERS: u64 = 1016;
 const _: () = assert!(HEAD + POINTERS as usize * 4 == BLOCK);
+
+/// Most further blocks of attributes: a value of 64 KiB has room.
+pub const XATTR_MORE: u32 = 16;
 
 /// An inode. One of zeros was never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -221,7 +231,7 @@ pub struct Dinode {
     pub btime: Stamp,
     /// Blocks it owns: data, indirect blocks, attributes.
     pub blocks: U32,
-    /// Block of its extended attributes.
+    /// First block of its extended attributes.
     pub xattr: U32,
     /// The next inode of the list of those without names.
     pub next_orphan: U32,
@@ -390,6 +400,11 @@ impl Geom {
         let reserved = self.copy().saturating_sub(1) / self.stride - u32::from(self.stride == 1);
         between.saturating_sub(reserved)
     }
+}
+
+/// Offset of a pointer in an indirect block, or in the first block of attributes.
+pub fn entry_at(index: usize) -> usize {
+    HEAD + index * 4
 }
 
 /// Byte address of a block.

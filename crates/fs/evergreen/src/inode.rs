@@ -9,16 +9,17 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::validate;
 use crate::volume::Core;
+use crate::xattrs;
 use arbor_base::cache::FileBlock;
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Location, get_u32, put};
+use arbor_base::layout::{Corrupt, Location, put};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
-use arbor_kit::xattr::{self, Xattrs};
-use std::mem::offset_of;
+use arbor_kit::namespace::NewInode;
+use arbor_kit::xattr::{Xattrs, encoded_len};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -183,44 +184,16 @@ impl InodeTable for Core {
     }
 
     fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
-        if i.d.xattr.get() == 0 {
-            return Ok(Vec::new());
-        }
-        let bytes = self.part(i, FileBlock::Xattr)?.ok_or(Errno::EIO)?;
-        let len = get_u32(&bytes, offset_of!(Head, len)).unwrap_or(0) as usize;
-        let list = bytes.get(HEAD..HEAD + len).and_then(xattr::parse);
-        list.ok_or_else(|| i.corrupt(field!(Dinode, xattr), i.d.xattr, "a block with attributes").into())
+        self.read_xattrs(i)
     }
 
     fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
-        if xattr::encoded_len(list) <= BLOCK - HEAD { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        self.has_room_for_xattrs(list)
     }
 
     fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
-        if list.is_empty() {
-            self.free_xattr(i)?;
-            return self.iput(i);
-        }
-        let (body, has) = (xattr::encode(list), i.d.xattr.get() != 0);
-        if !has {
-            self.need(1)?;
-        }
-        let mut bytes = self.headed(XATTR_MAGIC, i.ino, 0, body.len() as u32);
-        put(&mut bytes, HEAD, &body);
-        if has {
-            self.part(i, FileBlock::Xattr)?.ok_or(Errno::EIO)?;
-            self.change(i, FileBlock::Xattr, |old| *old = bytes)?;
-        } else {
-            i.count(1);
-            self.make(i, FileBlock::Xattr, bytes)?;
-        }
+        self.write_xattrs(i, list)?;
         self.iput(i)
-    }
-}
-
-impl Core {
-    fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
-        if i.d.xattr.get() == 0 { Ok(()) } else { self.drop_part(i, FileBlock::Xattr) }
     }
 }
 
@@ -251,9 +224,9 @@ impl ChunkNames for Core {
         self.iput(i)
     }
 
-    /// A block for a directory or a long target, one for attributes, and one for the inode.
-    fn reserve_contents(&mut self) -> Result<()> {
-        self.need(3)
+    /// A block for a directory or a long target, those of the attributes, and one for the inode.
+    fn reserve_contents(&mut self, new: &NewInode<'_>) -> Result<()> {
+        self.need(3 + u64::from(xattrs::further(encoded_len(new.xattrs))))
     }
 }
 
@@ -282,10 +255,12 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        // Damage is met before anything is changed.
+        let xattrs = self.xattr_blocks(i)?;
         if self.truncate_step(i, 0)? > 0 {
             return Ok(false);
         }
-        self.free_xattr(i)?;
+        self.drop_xattrs(i, 0..xattrs)?;
         self.hashes.remove(i.ino);
         self.iput(i)?;
         Ok(true)

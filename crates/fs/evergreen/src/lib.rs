@@ -29,7 +29,7 @@
 //! and the self inode, which is in the master block. `fsync` writes all dirty blocks, and the master block to the reserved
 //! block nearest to the last of them.
 //!
-//! There is no cleaner, so no `clean.rs`.
+//! There is no cleaner, so no `clean.rs`: `gather.rs` restores free runs when the volume is idle.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -42,6 +42,7 @@ mod dir;
 mod dump;
 mod file;
 pub mod format;
+mod gather;
 mod history;
 mod inode;
 mod invariants;
@@ -50,6 +51,7 @@ mod mount;
 mod older;
 mod ops;
 mod options;
+mod pass;
 #[doc(hidden)]
 pub mod planted;
 mod policy;
@@ -61,6 +63,7 @@ mod superblock;
 mod units;
 mod validate;
 mod volume;
+mod xattrs;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;

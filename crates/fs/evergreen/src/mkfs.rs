@@ -41,6 +41,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let sb = SuperBlock {
         magic: SUPER_MAGIC,
         version: VERSION.into(),
+        incompat: INCOMPAT_XATTR_BLOCKS.into(),
         uuid: o.uuid,
         label: label_field(o.label.as_bytes())?,
         blocks: blocks.into(),

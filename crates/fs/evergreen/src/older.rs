@@ -6,7 +6,7 @@ use crate::format::*;
 use crate::history::Older;
 use crate::recover;
 use crate::validate;
-use crate::volume::{Core, SHAPE, entry_at};
+use crate::volume::{Core, SHAPE};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, get_u32};
@@ -80,7 +80,7 @@ impl Core {
                     block => Ok(get_u32(&self.older_part(table, block)?, entry_at(slot)).unwrap_or(0)),
                 };
             }
-            Some(Parent::Xattr) | None => return Ok(0),
+            Some(Parent::Xattr | Parent::InXattr(_)) | None => return Ok(0),
         };
         Ok(d.map.get(index).map_or(0, |p| p.get()))
     }

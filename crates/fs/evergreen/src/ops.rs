@@ -7,6 +7,7 @@ use crate::volume::Core;
 use arbor_base::device::{Kind, Request};
 use arbor_base::vfs::*;
 use arbor_kit::buddy::bitmap;
+use arbor_kit::calls::State as _;
 use arbor_kit::locked;
 use arbor_kit::machine::Machine as _;
 
@@ -38,8 +39,15 @@ impl locked::Core for Core {
         if due.is_some_and(|due| due <= ms) {
             self.sync_all()?;
         }
+        let soon = self.gather_in_background(ms)?.unwrap_or(limit);
         let wait = self.changes.since.map_or(limit, |since| (since + limit).saturating_sub(ms).max(1));
-        Ok(now.plus_ms(wait))
+        Ok(now.plus_ms(wait.min(soon)))
+    }
+
+    /// Makes units free as a whole (`gather.rs`).
+    fn clean(&mut self, budget: u64) -> Result<Cleaned> {
+        self.stay();
+        self.gather_now(budget).inspect_err(|e| self.give_up(e))
     }
 
     fn finish(&mut self) -> Result<()> {
@@ -97,8 +105,13 @@ impl locked::Core for Core {
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
         let c = self.counts;
-        let own =
-            [("commits", c.commits), ("relocated", c.relocated), ("overwritten", c.overwritten), ("logged", c.logged)];
+        let own = [
+            ("commits", c.commits),
+            ("relocated", c.relocated),
+            ("overwritten", c.overwritten),
+            ("logged", c.logged),
+            ("gathered", self.gather.moved),
+        ];
         self.cache.counters().into_iter().chain(self.io.named()).chain(own).collect()
     }
 }

@@ -78,6 +78,12 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         help: "Where relocated blocks go: to long free runs, or where most blocks are free that the device writes together.",
     },
     OptionSpec {
+        key: "gather",
+        value: "idle|off",
+        default: "idle",
+        help: "Whether free blocks are gathered to long runs while the volume is idle; not with `retain`, since it makes commits.",
+    },
+    OptionSpec {
         key: "retain",
         value: "COMMITS",
         default: "1",
@@ -168,6 +174,8 @@ pub(crate) struct Mount {
     pub device: Option<Medium>,
     /// Whether relocated blocks go to units, not runs.
     pub units: bool,
+    /// Whether free blocks are gathered when the volume is idle.
+    pub gather: bool,
     data: Modify,
     dirs: Modify,
     inodes: Modify,
@@ -201,10 +209,11 @@ impl Mount {
             return Err(Error::refused("option retain: older commits stay only where everything is relocated"));
         }
         let is_adaptive = [data, dirs, inodes, maps, bitmaps].contains(&Modify::Adaptive);
-        let (device, units) = (device(o)?, place(o, is_adaptive)?);
+        let (device, units, gather) = (device(o)?, place(o, is_adaptive)?, gather(o)? && retain == 1);
         Ok(Mount {
             device,
             units,
+            gather,
             cache_bytes,
             dirty_bytes,
             buffers,
@@ -266,6 +275,14 @@ fn place(o: &Options, is_adaptive: bool) -> Result<bool> {
         Some("runs") => Ok(false),
         Some("units") => Ok(true),
         Some(other) => Err(Error::refused(format!("option place: {other:?} is not runs or units"))),
+    }
+}
+
+fn gather(o: &Options) -> Result<bool> {
+    match o.get("gather") {
+        None | Some("idle") => Ok(true),
+        Some("off") => Ok(false),
+        Some(other) => Err(Error::refused(format!("option gather: {other:?} is not idle or off"))),
     }
 }
 

@@ -34,6 +34,8 @@ arbor_kit::flaws! {
     GrownTooEarly,
     /// A growth does not look whether an earlier one, which was cut off, has left commits of the same size.
     OldGrowthBelieved,
+    /// What is gathered is not read before it moves.
+    GatheredBlank,
 }
 
 impl Flaw {

@@ -101,8 +101,12 @@ impl Structures<'_> {
                         .fold(head, |fields, at| fields.one("indirect.pointer", at, 4, Meaning::Address));
                     self.emit("indirect block", block, byte(block), BLOCK, fields);
                 }
-                (FileBlock::Xattr, _) => {
-                    let fields = Fields::default().of::<Head>(0).attributes(&bytes, HEAD);
+                (FileBlock::Xattr(n), _) => {
+                    let fields = Fields::default().of::<Head>(0);
+                    let more = if n == 0 { core.xattr_blocks(i)?.saturating_sub(1) as usize } else { 0 };
+                    let fields = (0..more)
+                        .fold(fields, |fields, k| fields.one("attributes.pointer", entry_at(k), 4, Meaning::Address));
+                    let fields = if n == 0 { fields.attributes(&bytes, entry_at(more)) } else { fields };
                     self.emit("attributes", block, byte(block), BLOCK, fields);
                 }
                 (_, Kind::Bitmap) => {

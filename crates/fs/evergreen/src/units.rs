@@ -59,6 +59,11 @@ impl Units {
         first..first.saturating_add(self.blocks)
     }
 
+    /// The number of the unit of a block.
+    pub fn number(&self, block: u32) -> u32 {
+        block / self.blocks.max(1)
+    }
+
     /// Whether a block may be written at no further price.
     pub fn is_open(&self, block: u32) -> bool {
         let takes = |open: &Open| !open.is_ordered && open.written < self.blocks;
@@ -94,18 +99,19 @@ impl Units {
         }
     }
 
-    /// The part of a unit that one block of the dBitmap covers with the most free blocks, and how many; from block `from` on.
-    pub fn densest(&self, bits: &[u8], n: u32, from: u32) -> Option<(u32, Range<u32>)> {
+    /// The part of a unit that one block of the dBitmap covers with the most free blocks, and how many; from block `from` on,
+    /// of units that `may` be taken.
+    pub fn densest(&self, bits: &[u8], n: u32, from: u32, may: impl Fn(u32) -> bool) -> Option<(u32, Range<u32>)> {
         let (first, end) = (n.saturating_mul(BITS), n.saturating_add(1).saturating_mul(BITS));
         let mut best: Option<(u32, Range<u32>)> = None;
         let mut at = self.around(from).start.max(first);
         while at < end {
             let part = at..self.around(at).end.min(end);
             let free = free_in(bits, first, &part);
-            if free > best.as_ref().map_or(0, |(most, _)| *most) {
+            if free > best.as_ref().map_or(0, |(most, _)| *most) && may(part.start) {
                 best = Some((free, part.clone()));
             }
-            if free >= self.blocks {
+            if best.as_ref().is_some_and(|(most, _)| *most >= self.blocks) {
                 break;
             }
             at = part.end;
@@ -163,13 +169,13 @@ mod tests {
         bitmap::set_free(&mut bits, 40, 3);
         bitmap::set_free(&mut bits, 100, 5);
         bitmap::set_free(&mut bits, 1000, 5);
-        assert_eq!(units.densest(&bits, 0, 0), Some((5, 96..112)));
-        assert_eq!(units.densest(&bits, 0, 113), Some((5, 992..1008)));
-        assert_eq!(units.densest(&bits, 0, 2000), None);
+        assert_eq!(units.densest(&bits, 0, 0, |_| true), Some((5, 96..112)));
+        assert_eq!(units.densest(&bits, 0, 113, |_| true), Some((5, 992..1008)));
+        assert_eq!(units.densest(&bits, 0, 2000, |_| true), None);
         bitmap::set_free(&mut bits, 2000, 64);
-        assert_eq!(units.densest(&bits, 0, 0), Some((16, 2000..2016)), "one that is free as a whole");
+        assert_eq!(units.densest(&bits, 0, 0, |_| true), Some((16, 2000..2016)), "one that is free as a whole");
         // The second block of the dBitmap begins amid no unit, but at a byte.
-        assert_eq!(units.densest(&bits, 1, BITS).map(|(free, _)| free), Some(16));
+        assert_eq!(units.densest(&bits, 1, BITS, |_| true).map(|(free, _)| free), Some(16));
     }
 
     #[test]

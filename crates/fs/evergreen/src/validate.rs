@@ -13,24 +13,27 @@ type Checked<T> = std::result::Result<T, Corrupt>;
 
 /// Checks a block of metadata of a file.
 pub(crate) fn part(geom: &Geom, (ino, part): (Ino, FileBlock), block: u32, bytes: &[u8]) -> Checked<()> {
-    let (what, magic, index, len) = match part {
-        FileBlock::Map { level, n } => (("indirect block", INDIRECT_MAGIC), INDIRECT_MAGIC, n, Some(u32::from(level))),
-        FileBlock::Xattr => (("attributes", XATTR_MAGIC), XATTR_MAGIC, 0, None),
-        FileBlock::Data(n) if ino == DBITMAP || ino == IBITMAP => (("bitmap", BITMAP_MAGIC), BITMAP_MAGIC, n, Some(0)),
+    let (what, index, len) = match part {
+        FileBlock::Map { level, n } => (("indirect block", INDIRECT_MAGIC), Some(n), Some(u32::from(level))),
+        FileBlock::Xattr(0) => (("attributes", XATTR_MAGIC), None, None),
+        FileBlock::Xattr(n) => (("attributes", XATTR_MORE_MAGIC), Some(n.into()), None),
+        FileBlock::Data(n) if ino == DBITMAP || ino == IBITMAP => (("bitmap", BITMAP_MAGIC), Some(n), Some(0)),
         FileBlock::Data(n) if ino == IFILE => return inodes(geom, n, bytes),
         FileBlock::Data(_) => return Ok(()),
     };
-    let head = headed(geom, (what.0, magic), block, bytes)?;
+    let head = headed(geom, what, block, bytes)?;
     let bad = |field, found: u32, expected: u64| Err(Corrupt::new(what.0, field, byte(block), found, expected));
     if u64::from(head.owner.get()) != ino.0 {
         return bad("owner", head.owner.get(), ino.0);
     }
-    if u64::from(head.index.get()) != index {
-        return bad("index", head.index.get(), index);
+    let more = if index.is_none() { head.index.get() } else { 0 };
+    if more > XATTR_MORE || index.is_some_and(|index| u64::from(head.index.get()) != index) {
+        return bad("index", head.index.get(), index.unwrap_or(XATTR_MORE.into()));
     }
+    let room = (BLOCK - entry_at(more as usize)) as u64;
     match len {
         Some(len) if len != head.len.get() => bad("len", head.len.get(), len.into()),
-        None if head.len.get() as usize > BLOCK - HEAD => bad("len", head.len.get(), (BLOCK - HEAD) as u64),
+        None if u64::from(head.len.get()) > room => bad("len", head.len.get(), room),
         _ => Ok(()),
     }
 }

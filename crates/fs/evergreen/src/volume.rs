@@ -9,6 +9,7 @@ use crate::decoded::Inode;
 use crate::format::*;
 use crate::history::History;
 use crate::options::{Logging, Modify, Mount};
+use crate::pass::Gather;
 use crate::planted::{Flaw, planted};
 use crate::policy::{Heat, How, Signs};
 use crate::space::{Space, bits_at};
@@ -79,15 +80,11 @@ pub(crate) struct Core {
     pub space: Space,
     pub heat: Heat,
     pub history: History,
+    pub gather: Gather,
     /// Blocks that the last commit has overwritten, and that are not written in place yet.
     pub laid: BTreeMap<u32, (Kind, Arc<Vec<u8>>)>,
     pub io: Io,
     pub counts: Counts,
-}
-
-/// Offset of a pointer in an indirect block.
-pub(crate) fn entry_at(index: usize) -> usize {
-    HEAD + index * 4
 }
 
 impl Core {
@@ -95,6 +92,7 @@ impl Core {
         let mut cache = Cache::new(Limit { bytes: opts.cache_bytes, buffers: opts.buffers });
         let medium = opts.device.unwrap_or(dev.geometry().medium);
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        let units = Units::new(if opts.units { medium } else { Medium::Pages });
         Core {
             geom,
             sb,
@@ -106,7 +104,8 @@ impl Core {
             calls: Machinery::new(now),
             hashes: Hashes::new(opts.cache_bytes / 4),
             changes: Changes::default(),
-            space: Space { units: Units::new(if opts.units { medium } else { Medium::Pages }), ..Space::default() },
+            gather: Gather::new(&units),
+            space: Space { units, ..Space::default() },
             medium,
             heat: Heat::default(),
             history: History::default(),
@@ -141,7 +140,7 @@ impl Core {
     pub fn kind(i: &Inode, part: FileBlock) -> Kind {
         match part {
             FileBlock::Map { .. } => Kind::Tree,
-            FileBlock::Xattr => Kind::Xattr,
+            FileBlock::Xattr(_) => Kind::Xattr,
             FileBlock::Data(_) if i.ino == IFILE => Kind::Inode,
             FileBlock::Data(_) if i.ino == DBITMAP || i.ino == IBITMAP => Kind::Bitmap,
             FileBlock::Data(_) if i.is_dir() => Kind::Dir,
@@ -191,6 +190,12 @@ impl Core {
             self.check_in_use(i.ino, old)?;
         }
         let how = if old == 0 { How::Moved } else { self.decide((name, old), kind, in_place)? };
+        self.become_dirty(i, part, (old, how))
+    }
+
+    /// Makes the buffer of a block dirty, which lies at `old` so far, if anywhere, and is clean, or gets another fate.
+    pub fn become_dirty(&mut self, i: &mut Inode, part: FileBlock, (old, how): (u32, How)) -> Result<()> {
+        let (name, kind) = (Name::File(i.ino, part), Core::kind(i, part));
         self.note_change();
         self.cache.dirtied(name).ok_or(Errno::EIO)?;
         // Whatever the new address changes finds it dirty.
@@ -246,6 +251,10 @@ impl Core {
                 self.part(i, table)?.ok_or(Errno::EIO)?;
                 return self.change(i, table, |buf| put_u32(buf, entry_at(slot), to));
             }
+            Parent::InXattr(slot) => {
+                self.part(i, FileBlock::Xattr(0))?.ok_or(Errno::EIO)?;
+                return self.change(i, FileBlock::Xattr(0), |buf| put_u32(buf, entry_at(slot), to));
+            }
             Parent::Direct(k) => k,
             Parent::Root(k) => DIRECT as usize + k,
             Parent::Xattr => {
@@ -284,6 +293,7 @@ impl Core {
         self.calls.note_change();
         let now = self.calls.now_ms();
         self.changes.since.get_or_insert(now);
+        self.gather.note_change(now);
     }
 
     /// Notes that the master block in core was changed.

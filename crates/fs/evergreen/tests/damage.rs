@@ -8,6 +8,7 @@ use arbor_evergreen::Evergreen;
 use arbor_evergreen::format::*;
 use arbor_torture::damage::{self, Damage, Healed, case, codes};
 use damage_kit::*;
+use std::mem::offset_of;
 use std::sync::{Arc, OnceLock};
 
 const SHAPES: [(u64, &str); 2] = [(16 << 20, ""), (16 << 20, "stride=16")];
@@ -227,6 +228,22 @@ fn blocks() -> Vec<Case> {
         case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(byte(k.get(k.ino("/b/heavy")).xattr.get()) + 50)),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.headed(k.get(k.ino("/b/heavy")).xattr.get(), |b| b[HEAD] = 0)),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr = u32::MAX.into())),
+        // The further blocks: changed, gone, one in place of the other, another's, too many of them.
+        case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(byte(k.xattr(k.ino("/b/heavy"), 2)) + 50)),
+        case(&["Xattr"], false, &["/b/heavy"], |k| k.pointer(k.xattr(k.ino("/b/heavy"), 0), 0, 0)),
+        case(&["Xattr"], false, &["/b/heavy"], |k| {
+            k.pointer(k.xattr(k.ino("/b/heavy"), 0), 1, k.xattr(k.ino("/b/heavy"), 1));
+        }),
+        case(&["Xattr"], false, &["/b/heavy"], |k| {
+            k.pointer(k.xattr(k.ino("/b/heavy"), 0), 1, k.get(k.ino("/b/big")).map[0].get());
+        }),
+        case(&["Xattr"], false, &["/b/heavy"], |k| {
+            k.headed(k.xattr(k.ino("/b/heavy"), 0), |b| b[offset_of!(Head, index)] = 17);
+        }),
+        case(&["Duplicate"], false, &["/b/big", "/b/heavy"], |k| {
+            let more = k.xattr(k.ino("/b/heavy"), 1);
+            k.inode(k.ino("/b/big"), |d| d.map[3] = more.into());
+        }),
     ]
 }
 

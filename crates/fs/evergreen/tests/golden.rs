@@ -1,6 +1,6 @@
-//! The golden images of format version 1, which today's code reads and makes byte for byte: an empty volume; one of every
-//! form of file, unmounted; the same after a power cut, with an open file without a name on the list of these; and after a
-//! power cut while blocks that were overwritten were in the redo list only.
+//! The golden images of format version 1: an empty volume; one of every form of file, unmounted; the same after a power cut,
+//! with an open file without a name on the list of these; and after a power cut while blocks that were overwritten were in the
+//! redo list only. Today's code reads all of them, and makes those with `INCOMPAT_XATTR_BLOCKS` byte for byte.
 
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::{CheckOptions, Devices, Engine, Repair, SetAttr, XattrMode};
@@ -16,13 +16,14 @@ const FORMS: Forms = Forms { far: [12 << 12, (12 + POINTERS) << 12, (12 + POINTE
 
 const SHAPE: &str = "stride=64";
 const REDO: &str = "v1-redo.bin";
+/// With `INCOMPAT_XATTR_BLOCKS`; the last one has attributes of several blocks.
+const XATTRS: [&str; 4] = ["v1-xattrs-empty.bin", "v1-xattrs.bin", "v1-xattrs-cut.bin", "v1-xattrs-redo.bin"];
 /// How the volume of [`REDO`] was mounted.
 const OVERWRITE: &str = "modify=overwrite,redo=all";
 
 fn make() -> Recorded {
-    let mut all = GOLDEN.usual(SHAPE, &FORMS).0;
-    all.push((REDO, pack(&overwritten())));
-    all
+    let made = GOLDEN.usual(SHAPE, &FORMS).0.into_iter().map(|(_, bytes)| bytes);
+    XATTRS.into_iter().zip(made.chain([pack(&overwritten())])).collect()
 }
 
 /// A volume whose last commit has overwritten blocks of each kind, before the next commit.
@@ -33,6 +34,7 @@ fn overwritten() -> MemDevice {
     let root = fs.root();
     let big = fs.lookup(root, b"blocks").expect("lookup").ino;
     fs.setxattr(big, b"user.colour", b"blue", XattrMode::Set).expect("setxattr");
+    fs.setxattr(big, b"user.long", &[7; 3 * BLOCK], XattrMode::Set).expect("setxattr");
     // The second one writes what the first one has overwritten in place.
     for mode in [0o600, 0o640] {
         fs.syncfs().expect("syncfs");
@@ -66,31 +68,31 @@ fn the_same_bytes_are_made() {
 }
 
 #[test]
-fn an_empty_volume_is_read() {
-    GOLDEN.an_empty_volume_is_read(EMPTY, &FORMS);
+fn empty_volumes_are_read() {
+    [EMPTY, XATTRS[0]].iter().for_each(|name| GOLDEN.an_empty_volume_is_read(name, &FORMS));
 }
 
 #[test]
-fn an_unmounted_volume_is_read() {
-    GOLDEN.an_unmounted_volume_is_read(UNMOUNTED, &FORMS);
+fn unmounted_volumes_are_read() {
+    [UNMOUNTED, XATTRS[1]].iter().for_each(|name| GOLDEN.an_unmounted_volume_is_read(name, &FORMS));
 }
 
 #[test]
 fn the_newest_commit_is_found() {
-    GOLDEN.a_cut_volume_is_recovered(CUT, "", &FORMS);
+    [CUT, XATTRS[2]].iter().for_each(|name| GOLDEN.a_cut_volume_is_recovered(name, "", &FORMS));
 }
 
 #[test]
 fn a_redo_list_is_written_in_place() {
-    for mount in ["", OVERWRITE] {
-        GOLDEN.a_cut_volume_is_recovered(REDO, mount, &FORMS);
+    for (name, mount) in [(REDO, ""), (REDO, OVERWRITE), (XATTRS[3], ""), (XATTRS[3], OVERWRITE)] {
+        GOLDEN.a_cut_volume_is_recovered(name, mount, &FORMS);
     }
 }
 
 /// The image shows what it is to show: each kind of block is in the list, and is not in place.
 #[test]
 fn a_redo_list_has_each_kind_of_block() {
-    let dev = GOLDEN.load(REDO);
+    let dev = GOLDEN.load(XATTRS[3]);
     let head = newest(&dev);
     let list = read(&dev, byte(head.redo.get()), BLOCK);
     let mut kinds: BTreeMap<&str, u32> = BTreeMap::new();
@@ -104,11 +106,16 @@ fn a_redo_list_has_each_kind_of_block() {
             BITMAP_MAGIC => "bitmap",
             INDIRECT_MAGIC => "pointers",
             XATTR_MAGIC => "attributes",
+            XATTR_MORE_MAGIC => "attributes, more",
             _ => "other",
         };
         *kinds.entry(kind).or_default() += 1;
     }
-    assert_eq!(kinds.keys().copied().collect::<Vec<_>>(), ["attributes", "bitmap", "other", "pointers"], "{kinds:?}");
+    assert_eq!(
+        kinds.keys().copied().collect::<Vec<_>>(),
+        ["attributes", "attributes, more", "bitmap", "other", "pointers"],
+        "{kinds:?}"
+    );
     let options = CheckOptions { repair: Repair::Preen, force: false };
     let report = Evergreen.check(Devices::single(dev.clone()), &options, &mut |_, _, _| ()).expect("check");
     assert!(report.recovered && newest(&dev).redo.get() == 0);

@@ -4,6 +4,7 @@
 //!     cargo test --release -p arbor-evergreen --features planted --test planted -- --nocapture
 
 mod damage_kit;
+mod gather_kit;
 mod history_kit;
 
 use arbor_evergreen::Evergreen;
@@ -44,6 +45,19 @@ fn older_commits() -> Tally {
     Tally { failures: failed.err().map(|_| "an older commit".to_string()).into_iter().collect(), ..Tally::default() }
 }
 
+/// What only an idle volume shows whose free blocks are in pieces.
+fn idle_time() -> Tally {
+    let failed = std::panic::catch_unwind(|| {
+        let (dev, fs) = gather_kit::scattered(2500, gather_kit::UNITS);
+        let tree = damage::tree_in(&*fs);
+        gather_kit::idle(&*fs, 10, 60);
+        fs.unmount().expect("unmount");
+        drop(fs);
+        assert_eq!(damage::tree(&Evergreen, &dev), tree);
+    });
+    Tally { failures: failed.err().map(|_| "gathered".to_string()).into_iter().collect(), ..Tally::default() }
+}
+
 /// What only a growth beside what another one has left shows.
 fn another_growth() -> Tally {
     let failed = std::panic::catch_unwind(|| {
@@ -59,6 +73,7 @@ fn every_planted_mistake_is_found() {
         |flaw| !Flaw::GROWTH.contains(&flaw),
         |flaw, time| match flaw {
             Some(Flaw::HistoryReused) => older_commits(),
+            Some(Flaw::GatheredBlank) => idle_time(),
             _ => explore(&Evergreen, mount(flaw), &PROFILES, time),
         },
     );

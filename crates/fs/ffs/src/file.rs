@@ -93,6 +93,7 @@ impl Core {
             Parent::Direct(k) => (i.name(), i.pointer_at(k)),
             Parent::Root(k) => (i.name(), i.pointer_at(NDADDR + k)),
             Parent::Xattr => (i.name(), i.pointer_at(XATTR)),
+            Parent::InXattr(_) => return Err(Errno::EIO.into()),
             Parent::Map { level, n, slot } => {
                 let frag = self.pointer(i, FileBlock::Map { level, n })?;
                 (Name::Block(frag.0.into()), slot * 4)
@@ -548,7 +549,7 @@ impl BlockMap for Core {
             Parent::Direct(k) => i.pointer(k),
             Parent::Root(k) => i.pointer(NDADDR + k),
             Parent::Xattr => i.pointer(XATTR),
-            Parent::Map { .. } => Frag(0),
+            Parent::InXattr(_) | Parent::Map { .. } => Frag(0),
         }
     }
 

@@ -208,7 +208,7 @@ impl Core {
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
     fn xattr_block(&mut self, i: &Inode) -> Result<Arc<Vec<u8>>> {
-        let name = Name::File(i.ino, FileBlock::Xattr);
+        let name = Name::File(i.ino, FileBlock::Xattr(0));
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -222,7 +222,7 @@ impl Core {
 
     /// Length of the run, which stands in its head.
     fn xattr_frags(&mut self, i: &Inode, frag: Frag) -> Result<u32> {
-        if let Some(bytes) = self.cache.peek(Name::File(i.ino, FileBlock::Xattr)) {
+        if let Some(bytes) = self.cache.peek(Name::File(i.ino, FileBlock::Xattr(0))) {
             return Ok(self.geom.frags_for(bytes.len()));
         }
         let bad = |geom| i.corrupt(geom, field!(Dinode, xattr), frag.0, "a run of fragments with attributes");
@@ -241,7 +241,7 @@ impl Core {
     /// Frees the attributes of an inode, which have `frags` fragments.
     fn free_xattr(&mut self, i: &mut Inode, frags: u32) -> Result<()> {
         let frag = Frag(i.d.xattr.get());
-        self.drop_buffer(Name::File(i.ino, FileBlock::Xattr))?;
+        self.drop_buffer(Name::File(i.ino, FileBlock::Xattr(0)))?;
         i.d.xattr = 0.into();
         i.add_frags(0, frags);
         self.iput(i)?;
@@ -427,7 +427,7 @@ impl InodeTable for Core {
         bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
         let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
         put_u32(&mut bytes, CRC_AT, sum);
-        let name = Name::File(i.ino, FileBlock::Xattr);
+        let name = Name::File(i.ino, FileBlock::Xattr(0));
         self.drop_buffer(name)?;
         self.cache.insert(name, Arc::new(bytes));
         self.change(name, (new, BlockKind::Xattr, i.ino.0), |_| ())?;

@@ -89,8 +89,8 @@ impl Core {
         for p in places.iter().chain(&dirty_map(self)) {
             self.change_above(&i, *p, &mut seen)?;
         }
-        if self.cache.is_dirty(Name::File(ino, FileBlock::Xattr)) {
-            places.push(FileBlock::Xattr);
+        if self.cache.is_dirty(Name::File(ino, FileBlock::Xattr(0))) {
+            places.push(FileBlock::Xattr(0));
         }
         places.extend(dirty_map(self));
         let mut out = Vec::with_capacity(places.len());

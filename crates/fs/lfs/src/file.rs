@@ -79,6 +79,7 @@ impl Core {
             Parent::Direct(k) => i.d.db.get_mut(k),
             Parent::Root(k) => i.d.ib.get_mut(k),
             Parent::Xattr => Some(&mut i.d.xattr),
+            Parent::InXattr(_) => None,
             Parent::Map { level, n, slot } => {
                 self.mark(i.ino)?;
                 return self.change(i, FileBlock::Map { level, n }, |buf| put(buf, slot * POINTER, to.as_bytes()));
@@ -448,7 +449,7 @@ impl BlockMap for Core {
             Parent::Direct(k) => i.d.db.get(k).copied().unwrap_or_default(),
             Parent::Root(k) => i.d.ib.get(k).copied().unwrap_or_default(),
             Parent::Xattr => i.d.xattr,
-            Parent::Map { .. } => Pointer::default(),
+            Parent::InXattr(_) | Parent::Map { .. } => Pointer::default(),
         }
     }
 

@@ -408,7 +408,7 @@ pub fn block_code(part: FileBlock) -> u64 {
     match part {
         FileBlock::Data(lbn) => lbn,
         FileBlock::Map { level, n } => u64::from(level) << 56 | n,
-        FileBlock::Xattr => 0xff << 56,
+        FileBlock::Xattr(n) => 0xff << 56 | u64::from(n),
     }
 }
 
@@ -418,7 +418,7 @@ pub fn coded_block(code: u64) -> Option<FileBlock> {
     match code >> 56 {
         0 => Some(FileBlock::Data(n)),
         level @ 1..=3 => Some(FileBlock::Map { level: level as u8, n }),
-        0xff if n == 0 => Some(FileBlock::Xattr),
+        0xff if n == 0 => Some(FileBlock::Xattr(0)),
         _ => None,
     }
 }

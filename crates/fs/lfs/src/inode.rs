@@ -187,8 +187,8 @@ impl Core {
             return Ok(());
         }
         self.mark(i.ino)?;
-        self.mark_dead(i, FileBlock::Xattr, i.d.xattr);
-        self.cache.remove(Name::File(i.ino, FileBlock::Xattr));
+        self.mark_dead(i, FileBlock::Xattr(0), i.d.xattr);
+        self.cache.remove(Name::File(i.ino, FileBlock::Xattr(0)));
         let old = self.geom.frags_for(i.d.xattr_len.get() as usize);
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
         self.count(i, 0, old);
@@ -284,10 +284,10 @@ impl InodeTable for Core {
         if i.d.xattr.frag.get() == 0 {
             return Ok(Vec::new());
         }
-        let name = Name::File(i.ino, FileBlock::Xattr);
+        let name = Name::File(i.ino, FileBlock::Xattr(0));
         if !self.cache.contains(name) {
             let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
-            let bytes = self.read_block((i, FileBlock::Xattr), i.d.xattr, frags, Kind::Xattr)?;
+            let bytes = self.read_block((i, FileBlock::Xattr(0)), i.d.xattr, frags, Kind::Xattr)?;
             self.cache.insert(name, Arc::new(bytes));
         }
         let broken = || i.corrupt("xattr", "a broken list", "names and values").into();
@@ -323,7 +323,7 @@ impl InodeTable for Core {
         bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
         bytes[XATTR_HEADER..len].copy_from_slice(&body);
         self.mark(i.ino)?;
-        let name = Name::File(i.ino, FileBlock::Xattr);
+        let name = Name::File(i.ino, FileBlock::Xattr(0));
         if !self.cache.contains(name) {
             self.cache.insert(name, Arc::new(Vec::new()));
         }

@@ -36,7 +36,7 @@ fn name(ino: Ino, place: FileBlock) -> String {
     match place {
         FileBlock::Data(lbn) => format!("{whose}, block {lbn}"),
         FileBlock::Map { level, n } => format!("{whose}, indirect block {n} of level {level}"),
-        FileBlock::Xattr => format!("{whose}, extended attributes"),
+        FileBlock::Xattr(_) => format!("{whose}, extended attributes"),
     }
 }
 

@@ -238,7 +238,7 @@ impl Structures<'_> {
                 let fields = some_pointers(bytes, 0, POINTER).fold(Fields::default(), lead);
                 self.emit(s(kind, fields), seals);
             }
-            FileBlock::Xattr => {
+            FileBlock::Xattr(_) => {
                 let fields = Fields::default().of::<XattrHeader>(0).attributes(bytes, XATTR_HEADER);
                 self.emit(s("attributes", fields), seals);
             }

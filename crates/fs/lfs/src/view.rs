@@ -61,7 +61,7 @@ pub(crate) fn piece_name(geom: &Geom, i: &Inode, place: FileBlock) -> (Kind, Str
             _ => (Kind::Data, "data".into()),
         },
         FileBlock::Map { level, n: _ } => (Kind::Tree, format!("indirect block, level {level}")),
-        FileBlock::Xattr => (Kind::Xattr, "extended attributes".into()),
+        FileBlock::Xattr(_) => (Kind::Xattr, "extended attributes".into()),
     }
 }
 
@@ -93,7 +93,7 @@ impl Walk {
                 self.tree(core, i, (FileBlock::Map { level, n: 0 }, p), f)?;
             }
         }
-        self.tree(core, i, (FileBlock::Xattr, i.d.xattr), f)
+        self.tree(core, i, (FileBlock::Xattr(0), i.d.xattr), f)
     }
 
     fn tree(&mut self, core: &mut Core, i: &Inode, (place, p): (FileBlock, Pointer), f: Visit<'_>) -> Result<()> {
@@ -101,7 +101,7 @@ impl Walk {
         let frags = match place {
             FileBlock::Data(lbn) => geom.lbn_frags(i.size(), lbn),
             FileBlock::Map { .. } => geom.block_frags(),
-            FileBlock::Xattr => geom.frags_for(i.d.xattr_len.get() as usize).min(geom.block_frags()),
+            FileBlock::Xattr(_) => geom.frags_for(i.d.xattr_len.get() as usize).min(geom.block_frags()),
         };
         let piece = Piece { place, p, frags };
         // A block that is not on disk yet has an address outside of the segments.

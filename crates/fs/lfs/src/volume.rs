@@ -217,7 +217,7 @@ impl Core {
         match place {
             FileBlock::Map { .. } => self.geom.block_frags(),
             FileBlock::Data(lbn) => changed.map_or(0, |c| self.geom.lbn_frags(c.disk_size, lbn)),
-            FileBlock::Xattr => changed.map_or(0, |c| self.geom.frags_for(c.disk_xattr_len as usize)),
+            FileBlock::Xattr(_) => changed.map_or(0, |c| self.geom.frags_for(c.disk_xattr_len as usize)),
         }
     }
 

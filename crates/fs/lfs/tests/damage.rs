@@ -224,7 +224,7 @@ fn blocks_and_links() -> Vec<Case> {
             let taken = k.get(file).db[1].frag;
             k.inode(dir, |d| d.db[0].frag = taken);
         }),
-        case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(k.byte_of(k.ino("/b/heavy"), FileBlock::Xattr) + 50)),
+        case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(k.byte_of(k.ino("/b/heavy"), FileBlock::Xattr(0)) + 50)),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr_len = u32::MAX.into())),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into())),
         case(&["FragCount"], true, &[], |k| k.inode(k.ino("/b/big"), |d| d.frags = (d.frags.get() + 3).into())),

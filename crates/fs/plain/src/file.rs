@@ -84,7 +84,7 @@ impl Core {
             }
             Parent::Direct(k) => k,
             Parent::Root(k) => DIRECT as usize + k,
-            Parent::Xattr => return Err(Errno::EIO.into()),
+            Parent::Xattr | Parent::InXattr(_) => return Err(Errno::EIO.into()),
         };
         i.d.map.iter_mut().skip(index).take(1).for_each(|p| *p = to.into());
         Ok(())
@@ -225,7 +225,7 @@ impl BlockMap for Core {
         let index = match at {
             Parent::Direct(k) => k,
             Parent::Root(k) => DIRECT as usize + k,
-            Parent::Xattr | Parent::Map { .. } => return 0,
+            Parent::Xattr | Parent::InXattr(_) | Parent::Map { .. } => return 0,
         };
         i.d.map.get(index).map_or(0, |p| p.get())
     }

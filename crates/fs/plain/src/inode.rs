@@ -15,6 +15,7 @@ use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
+use arbor_kit::namespace::NewInode;
 use arbor_kit::xattr::{self, Xattrs};
 use zerocopy::IntoBytes;
 
@@ -197,7 +198,7 @@ impl ChunkNames for Core {
     }
 
     /// A block for a directory or a long target, and one for attributes.
-    fn reserve_contents(&mut self) -> Result<()> {
+    fn reserve_contents(&mut self, _new: &NewInode<'_>) -> Result<()> {
         self.need(2)
     }
 }

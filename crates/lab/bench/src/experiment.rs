@@ -471,6 +471,9 @@ pub const ALL: &[Experiment] = &[
     evergreen::ADAPTIVE,
     evergreen::ADAPTIVE_HC310,
     evergreen::ADAPTIVE_980PRO,
+    evergreen::GATHER,
+    evergreen::GATHER_HC310,
+    evergreen::GATHER_980PRO,
 ];
 
 const TABLE_1: &[Part] = &[

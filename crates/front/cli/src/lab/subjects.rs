@@ -362,6 +362,14 @@ pub(super) const KNOWN: &[Known] = &[
         extra: &[],
     },
     Known {
+        name: "Evergreen-scattered",
+        about: "The same, but free blocks stay where they are while the volume is idle.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=relocate,gather=off,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
         name: "Evergreen-data",
         about: "The same, but data are overwritten and all else is relocated.",
         engine: "evergreen",

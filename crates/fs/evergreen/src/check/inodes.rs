@@ -249,20 +249,28 @@ impl Checker<'_> {
     }
 
     fn check_xattr(&mut self, i: &mut Inode, t: &mut Tally) -> Result<()> {
-        let block = i.d.xattr.get();
-        if block == 0 {
+        if i.d.xattr.get() == 0 {
             return Ok(());
         }
-        match is_damaged(self.core.xattr_list(i))? {
-            Some(why) => self.f.note(Issue::Xattr { ino: Node(i.ino.0), why }),
-            None if self.owned.contains(block) => t.twice.push(block),
-            None => {
-                self.owned.insert(block);
-                t.blocks += 1;
-                return Ok(());
-            }
+        if let Some(why) = is_damaged(self.core.xattr_list(i))? {
+            self.f.note(Issue::Xattr { ino: Node(i.ino.0), why });
+            t.cuts.push(FileBlock::Xattr(0));
+            return Ok(());
         }
-        t.cuts.push(FileBlock::Xattr);
+        let mut blocks = Vec::new();
+        for n in 0..self.core.xattr_blocks(i)? {
+            blocks.push(self.core.pointer(i, FileBlock::Xattr(n))?);
+        }
+        match blocks.iter().find(|block| self.owned.contains(**block)) {
+            Some(block) => {
+                t.twice.push(*block);
+                t.cuts.push(FileBlock::Xattr(0));
+            }
+            None => blocks.iter().for_each(|block| {
+                self.owned.insert(*block);
+                t.blocks += 1;
+            }),
+        }
         Ok(())
     }
 

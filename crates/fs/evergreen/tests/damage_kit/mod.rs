@@ -142,6 +142,13 @@ impl ImageCorruptor {
         self.write(byte(block), &bytes);
     }
 
+    /// A block of the attributes of a file, from 0 on.
+    pub fn xattr(&self, ino: u64, n: usize) -> u32 {
+        let first = self.get(ino).xattr.get();
+        let pointer = |n: usize| u32::from_le_bytes(self.block_at(first)[HEAD + n * 4 - 4..][..4].try_into().unwrap());
+        if n == 0 { first } else { pointer(n) }
+    }
+
     /// Sets a pointer of an indirect block.
     pub fn pointer(&self, table: u32, slot: usize, to: u32) {
         self.headed(table, |bytes| bytes[HEAD + slot * 4..][..4].copy_from_slice(&to.to_le_bytes()));
@@ -268,6 +275,7 @@ fn large(fs: &dyn FileSystem, b: Ino) {
     }
     let heavy = put(fs, b, "heavy", 0, &bytes(10, 20));
     fs.setxattr(heavy, b"user.one", &bytes(300, 21), XattrMode::Set).unwrap();
+    fs.setxattr(heavy, b"user.long", &bytes(2 * BLOCK, 22), XattrMode::Set).unwrap();
 }
 
 /// All files of a volume.

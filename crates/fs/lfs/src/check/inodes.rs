@@ -44,7 +44,7 @@ pub(super) fn spoken(place: FileBlock) -> String {
     match place {
         FileBlock::Data(lbn) => format!("block {lbn}"),
         FileBlock::Map { level, n } => format!("indirect block {n} of level {level}"),
-        FileBlock::Xattr => "the attributes".into(),
+        FileBlock::Xattr(_) => "the attributes".into(),
     }
 }
 
@@ -375,7 +375,7 @@ impl Checker<'_> {
         let geom = &self.core.geom;
         match place {
             FileBlock::Data(lbn) => geom.lbn_frags(i.size(), lbn),
-            FileBlock::Xattr => geom.frags_for(i.d.xattr_len.get() as usize),
+            FileBlock::Xattr(_) => geom.frags_for(i.d.xattr_len.get() as usize),
             FileBlock::Map { level, n } => {
                 let first = geom.shape().first(level, n);
                 if first < i.size().div_ceil(geom.block_size() as u64) { geom.block_frags() } else { 0 }
@@ -529,7 +529,7 @@ impl Checker<'_> {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
             true => words(self.core.xattr_list(i))?.err(),
         };
-        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Fate::Goes) {
+        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr(0), p), t)?, Fate::Goes) {
             return Ok(false);
         }
         if let Some(why) = why {
@@ -538,7 +538,7 @@ impl Checker<'_> {
         self.reshaped = true;
         self.core.mark(i.ino)?;
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
-        self.core.cache.remove(Name::File(i.ino, FileBlock::Xattr));
+        self.core.cache.remove(Name::File(i.ino, FileBlock::Xattr(0)));
         self.core.iput(i)?;
         Ok(true)
     }
@@ -612,7 +612,7 @@ impl Checker<'_> {
 
     /// Drops everything in core of an inode.
     fn discard(&mut self, ino: Ino) {
-        self.core.cache.drop_parts(ino, FileBlock::Data(0)..=FileBlock::Xattr);
+        self.core.cache.drop_parts(ino, FileBlock::Data(0)..=FileBlock::Xattr(0));
         self.core.cache.remove(Name::Inode(ino));
         self.core.hashes.remove(ino);
         if let Some(c) = self.core.changed.remove(&ino.0) {

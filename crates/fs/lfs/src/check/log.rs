@@ -54,7 +54,7 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
         let read = match place {
             FileBlock::Map { level, n } => core.indirect(&i, level, n).map(Option::unwrap_or_default),
             FileBlock::Data(lbn) => core.ifile_page(lbn),
-            FileBlock::Xattr => continue,
+            FileBlock::Xattr(_) => continue,
         };
         if let FileBlock::Data(lbn) = place
             && (usage..core.geom.lbn(MAP_AT)).contains(&lbn)
@@ -74,7 +74,7 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
                 let lbn = match place {
                     FileBlock::Map { level, n } => core.geom.shape().first(level, n),
                     FileBlock::Data(lbn) => lbn,
-                    FileBlock::Xattr => 0,
+                    FileBlock::Xattr(_) => 0,
                 };
                 lost.push((lbn, why));
                 core.set_pointer(&mut i, place, Pointer::default())?;
@@ -313,7 +313,7 @@ pub(super) fn is_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> b
 }
 
 fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
-    let mut todo: Vec<FileBlock> = vec![FileBlock::Xattr];
+    let mut todo: Vec<FileBlock> = vec![FileBlock::Xattr(0)];
     if i.d.has_blocks() {
         todo.extend((1..=NIADDR as u8).map(|level| FileBlock::Map { level, n: 0 }));
         todo.extend((0..NDADDR as u64).map(FileBlock::Data));
@@ -327,7 +327,7 @@ fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> R
         let n = match place {
             FileBlock::Data(lbn) => core.geom.lbn_frags(i.size(), lbn),
             FileBlock::Map { .. } => core.geom.block_frags(),
-            FileBlock::Xattr => core.geom.frags_for(i.d.xattr_len.get() as usize),
+            FileBlock::Xattr(_) => core.geom.frags_for(i.d.xattr_len.get() as usize),
         };
         frags += u64::from(n);
         if n == 0 || taken(p.frag.get(), n) || frags > i.d.frags.get() {

@@ -144,7 +144,7 @@ impl ImageCorruptor {
             }
             (None, FileBlock::Data(lbn)) => self.get(ino).db[lbn as usize],
             (None, FileBlock::Map { level, .. }) => self.get(ino).ib[usize::from(level) - 1],
-            (None, FileBlock::Xattr) => self.get(ino).xattr,
+            (None, FileBlock::Xattr(_)) => self.get(ino).xattr,
         }
     }
 
@@ -158,7 +158,7 @@ impl ImageCorruptor {
             }
             (None, FileBlock::Data(lbn)) => self.inode(ino, |d| d.db[lbn as usize] = p),
             (None, FileBlock::Map { level, .. }) => self.inode(ino, |d| d.ib[usize::from(level) - 1] = p),
-            (None, FileBlock::Xattr) => self.inode(ino, |d| d.xattr = p),
+            (None, FileBlock::Xattr(_)) => self.inode(ino, |d| d.xattr = p),
         }
     }
 
@@ -168,7 +168,7 @@ impl ImageCorruptor {
             FileBlock::Data(_) if ino == IFILE.0 => self.geom.block_size(),
             FileBlock::Data(lbn) => self.geom.bytes_of(self.geom.lbn_frags(d.size.get(), lbn)),
             FileBlock::Map { .. } => self.geom.block_size(),
-            FileBlock::Xattr => self.geom.bytes_of(self.geom.frags_for(d.xattr_len.get() as usize)),
+            FileBlock::Xattr(_) => self.geom.bytes_of(self.geom.frags_for(d.xattr_len.get() as usize)),
         }
     }
 

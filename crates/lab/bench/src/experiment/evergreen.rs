@@ -20,11 +20,13 @@ use crate::workload::synced::Synced;
 use arbor_simdisk::Model;
 
 mod adaptive;
+mod gather;
 mod large;
 mod masters;
 mod postmark;
 
 pub(super) use adaptive::{ADAPTIVE, ADAPTIVE_980PRO, ADAPTIVE_HC310};
+pub(super) use gather::{GATHER, GATHER_980PRO, GATHER_HC310};
 pub(super) use large::LARGE;
 pub(super) use masters::{MASTERS, MASTERS_DISK};
 pub(super) use postmark::{FIG4, FIG4_870EVO, FIG4_980PRO, FIG4_DISK, FIG4_HC310, FIG5, LOGS, OTHERS};
@@ -128,6 +130,8 @@ pub struct Pieces {
     pub is_synced: bool,
     /// How much is overwritten before and during the measurement, blocks.
     pub blocks: (u64, u64),
+    /// How long the volume is idle in between, seconds.
+    pub idle_secs: u64,
 }
 
 /// What is overwritten at once, bytes: a block.
@@ -149,6 +153,7 @@ impl Pieces {
             access: self.access,
             warm_up_bytes: of(before) * u64::from(PIECE_BYTES),
             measured_bytes: of(measured) * u64::from(PIECE_BYTES),
+            idle_ns: self.idle_secs * 1_000_000_000,
         };
         if self.is_synced { Box::new(Synced::new(spec.program(seed))) } else { spec.program(seed) }
     }

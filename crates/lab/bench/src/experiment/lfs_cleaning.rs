@@ -36,6 +36,7 @@ impl Filled {
             access: self.access,
             warm_up_bytes: volume * 3,
             measured_bytes: volume / 2 * 3,
+            idle_ns: 0,
         }
     }
 }

@@ -60,6 +60,8 @@ pub struct Overwrite {
     pub warm_up_bytes: u64,
     /// How much is overwritten while it is measured, bytes.
     pub measured_bytes: u64,
+    /// How long nothing is done before it is measured, nanoseconds.
+    pub idle_ns: u64,
 }
 
 impl Overwrite {
@@ -148,6 +150,9 @@ impl Program for Run {
             }
             At::Write(n) if n < all => {
                 if n == steady {
+                    if self.spec.idle_ns > 0 {
+                        out.extend([Op::Phase("idle"), Op::Sync, Op::Think { ns: self.spec.idle_ns }]);
+                    }
                     out.push(Op::Phase(Overwrite::PHASES[2]));
                 }
                 self.overwrite(n, out);
@@ -214,6 +219,7 @@ mod tests {
             access,
             warm_up_bytes: mib,
             measured_bytes: 2 * mib,
+            idle_ns: 0,
         };
         for is_files in [false, true] {
             let ops = ops(&spec(is_files));

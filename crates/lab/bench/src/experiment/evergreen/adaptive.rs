@@ -107,6 +107,7 @@ const fn case(name: &'static str, percent: u32, access: Access, parts: &'static 
         access,
         is_synced: false,
         blocks: (blocks, 20_000),
+        idle_secs: 0,
     });
     Case { name, load, x: percent as f64, parts }
 }

@@ -68,8 +68,14 @@ const SMALL_MB: f64 = 4.0;
 
 const fn case(name: &'static str, file_bytes: u64, is_synced: bool) -> Case {
     let blocks = (0, if is_synced { 4000 } else { 20_000 });
-    let load =
-        Load::Pieces(Pieces { volume_bytes: VOLUME_BYTES, file_bytes, access: Access::Uniform, is_synced, blocks });
+    let load = Load::Pieces(Pieces {
+        volume_bytes: VOLUME_BYTES,
+        file_bytes,
+        access: Access::Uniform,
+        is_synced,
+        blocks,
+        idle_secs: 0,
+    });
     let parts = if is_synced { IN_SYNC } else { IN_ASYNC };
     Case { name, load, x: file_bytes as f64 / 1_048_576.0, parts }
 }
