@@ -13,6 +13,7 @@ use crate::exit::Exit;
 use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
 use anyhow::{Context, Result, anyhow};
+use arbor_bench::interval::Interval;
 use arbor_bench::library::Charge;
 use arbor_bench::rows::{compare, is_compared};
 use arbor_bench::sheets::sheets;
@@ -394,9 +395,15 @@ fn charts(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<
     let mut held = Vec::new();
     for judged in experiment.judge(rows).iter().filter(|judged| judged.figure.is_some()) {
         let said = judged.statement;
-        let word = judged.holds.map_or("not judged", |held| if held { "holds" } else { "does not hold" });
+        let word = match judged.verdict() {
+            "yes" => "holds",
+            "no" => "does not hold",
+            "" => "not judged",
+            undecided => undecided,
+        };
         held.extend(judged.holds);
-        writeln!(out, "{} {}: {} ({word})", said.text, said.what, judged.figure.map(figure).unwrap_or_default())?;
+        let ours = judged.figure.map(|f| figure(f.mean) + &half(f, figure)).unwrap_or_default();
+        writeln!(out, "{} {}: {ours} ({word})", said.text, said.what)?;
     }
     if !held.is_empty() {
         writeln!(out, "{} of {} hold", held.iter().filter(|h| **h).count(), held.len())?;
@@ -409,7 +416,7 @@ fn cells(row: &Row, rows: &[Row]) -> [String; 8] {
         let is_count = row.unit.is_empty() && n.fract() == 0.0;
         if is_count { show::count(n as u64) } else { figure(n) }
     };
-    let spread = if row.spread > 0.0 { format!(" ± {}", figure(row.spread)) } else { String::new() };
+    let half_of = |interval| half(interval, figure);
     let ratio = |r: Option<f64>| r.map(|r| format!("{r:.2}")).unwrap_or_default();
     let none = || if is_compared(row, rows.iter()) { "-".into() } else { String::new() };
     [
@@ -417,11 +424,16 @@ fn cells(row: &Row, rows: &[Row]) -> [String; 8] {
         row.metric.clone(),
         row.unit.clone(),
         row.paper.map(figure).unwrap_or_default(),
-        format!("{}{spread}", figure(row.ours)),
+        figure(row.ours) + &half_of(row.interval()),
         ratio(row.paper_ratio),
-        row.our_ratio.map_or_else(none, |r| ratio(Some(r))),
-        row.holds.map_or("", |h| if h { "yes" } else { "no" }).into(),
+        row.ratio().map_or_else(none, |r| ratio(Some(r.mean)) + &half(r, |n| format!("{n:.2}"))),
+        row.holds.map_or(if row.is_undecided() { "undecided" } else { "" }, |h| if h { "yes" } else { "no" }).into(),
     ]
+}
+
+/// How far an interval reaches, after ±; nothing of a single run.
+fn half(interval: Interval, figure: impl Fn(f64) -> String) -> String {
+    if interval.half > 0.0 { format!(" ± {}", figure(interval.half)) } else { String::new() }
 }
 
 /// Three digits, or all before the point.

@@ -6,7 +6,7 @@ use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::list;
 use crate::picture::Picture;
 use crate::rows::{Row, compare, divisor, is_compared, merge};
-use crate::sheets::{sheets, statements};
+use crate::sheets::{sheets, statements, with_half};
 use crate::svg::{count, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -218,7 +218,7 @@ impl Figures {
     /// A dash where there is no ratio because a figure is too small for one.
     fn our_ratio(&self, row: Option<&Row>) -> String {
         let none = |row| if is_compared(row, self.rows.iter()) { "-".into() } else { String::new() };
-        row.map(|row| row.our_ratio.map_or_else(|| none(row), number)).unwrap_or_default()
+        row.map(|row| row.ratio().map_or_else(|| none(row), with_half)).unwrap_or_default()
     }
 
     /// Our ratio, and the paper's in brackets.
@@ -297,8 +297,9 @@ fn compared(experiment: &Experiment) -> impl Iterator<Item = &'static str> {
 
 fn ours(row: &Row) -> String {
     let of = |n: f64| if row.unit.is_empty() && n.fract() == 0.0 { count(n) } else { number(n) };
-    let spread = if row.spread > 0.0 { format!(" \u{b1} {}", number(row.spread)) } else { String::new() };
-    of(row.ours) + &spread
+    let half = row.interval().half;
+    let half = if half > 0.0 { format!(" \u{b1} {}", number(half)) } else { String::new() };
+    of(row.ours) + &half
 }
 
 /// Ours, and the paper's in brackets.
@@ -312,7 +313,9 @@ fn ratio(ratio: Option<f64>) -> String {
 }
 
 fn held(row: Option<&Row>) -> String {
-    row.and_then(|r| r.holds).map_or("", |held| if held { "yes" } else { "no" }).into()
+    let Some(row) = row else { return String::new() };
+    let open = if row.is_undecided() { "undecided" } else { "" };
+    row.holds.map_or(open, |held| if held { "yes" } else { "no" }).into()
 }
 
 /// Heads of columns with words, as the first one always is.

@@ -40,6 +40,7 @@ pub mod experiment;
 mod figures;
 mod fill;
 pub mod ground;
+pub mod interval;
 pub mod library;
 pub mod measure;
 pub mod op;

@@ -4,7 +4,7 @@ use crate::charts::{curves, distinct, maps, ratios, seeks, times};
 use crate::list;
 use crate::picture::Picture;
 use crate::rows::{Row, divisor, is_compared};
-use crate::sheets::{Sheet, sheets, statements};
+use crate::sheets::{Sheet, sheets, statements, with_half};
 use crate::svg::{NAMESPACE, escape, number};
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ pub fn report(title: &str, setting: &str, rows: &[Row], pictures: &[Picture], no
     ));
     page.put(format_args!("\u{201c}Processor, real\u{201d} is what the run took of this machine's. A ratio is the "));
     page.put(format_args!(
-        "reference's figure over the subject's. After \u{b1} stands the standard deviation. A dash "
+        "reference's figure over the subject's. After \u{b1} stands how far the 95% interval reaches. A dash "
     ));
     page.put(format_args!("stands where one of two figures is too small for a ratio.</p>"));
     notes.iter().for_each(|note| page.put(format_args!("<p>{}</p>", escape(note))));
@@ -109,8 +109,7 @@ impl Page {
 
     fn cells(&mut self, row: Option<&Row>, all: &[&Row]) {
         let Some(row) = row else { return self.put(format_args!("<td></td><td></td><td></td>")) };
-        let spread = if row.spread > 0.0 { format!(" \u{b1} {}", number(row.spread)) } else { String::new() };
-        self.put(format_args!("<td>{}{spread}</td>", number(row.ours)));
+        self.put(format_args!("<td>{}</td>", with_half(row.interval())));
         self.put(format_args!("<td class=\"paper\">{}</td>", row.paper.map(number).unwrap_or_default()));
         let none = if is_compared(row, all.iter().copied()) { "-" } else { "" };
         let ours = row.our_ratio.map_or(none.into(), number);

@@ -3,10 +3,11 @@
 use crate::conditions::Conditions;
 use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity};
 use crate::ground::Event;
+use crate::interval::{Interval, deviation};
 use crate::measure::{Sample, Settings, Subject, sample};
 use crate::picture::Picture;
 use arbor_base::device::Kind;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 /// One figure. Rows that were measured elsewhere, by real file systems say, can be added before [`compare`].
@@ -26,19 +27,46 @@ pub struct Row {
     pub ours: f64,
     /// Standard deviation of the runs, 0 for a single one.
     pub spread: f64,
+    /// The figure of each run, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<f64>,
     /// The paper's figure of the reference over that of this subject.
     pub paper_ratio: Option<f64>,
     /// Our figure of the reference over that of this subject.
     pub our_ratio: Option<f64>,
-    /// Whether both ratios say the same, see [`holds`]; of the log, where the paper's figure is a bound, whether
-    /// ours is below.
+    /// How far its 95% interval reaches to each side, 0 for a single run: of the ratios of runs of the same seed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ratio_half: f64,
+    /// Whether both ratios say the same, see [`holds`], everywhere in the interval of ours; none if its ends differ. Of the
+    /// log, where the paper's figure is a bound, whether ours is below.
     pub holds: Option<bool>,
     /// The settings it was measured with; rows of older versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_zero(n: &f64) -> bool {
+    *n == 0.0
+}
+
 impl Row {
+    /// Our figure with its 95% interval.
+    pub fn interval(&self) -> Interval {
+        let runs = self.conditions.as_ref().map_or(1, |c| c.runs) as usize;
+        Interval { mean: self.ours, ..Interval::with(self.ours, self.spread, self.runs.len().max(runs)) }
+    }
+
+    /// Our ratio with its interval.
+    pub fn ratio(&self) -> Option<Interval> {
+        self.our_ratio.map(|mean| Interval { mean, half: self.ratio_half })
+    }
+
+    /// Whether the paper and we have a ratio, and the interval of ours does not decide.
+    pub fn is_undecided(&self) -> bool {
+        self.holds.is_none() && self.paper_ratio.is_some() && self.our_ratio.is_some()
+    }
+
     /// What counts of files and operations were divided by.
     pub fn divisor(&self) -> u32 {
         self.conditions.as_ref().map_or(1, |c| c.divisor)
@@ -195,10 +223,8 @@ fn rows(
         for quantity in ALWAYS.into_iter().chain(classes).filter(|q| belongs(experiment, part, *q)) {
             let values: Vec<f64> = samples.iter().filter_map(|s| s.quantity(part, quantity)).collect();
             let given = part.paper.iter().find(|p| p.0 == quantity);
-            let (ours, spread) = mean_and_deviation(&values);
-            if values.is_empty() {
-                continue;
-            }
+            let Some(Interval { mean: ours, .. }) = Interval::of(&values) else { continue };
+            let (spread, runs) = (deviation(&values), values.iter().copied().map(seven_digits).collect::<Vec<_>>());
             let bound = log_bound(experiment, subject, quantity).filter(|_| column.is_some());
             rows.push(Row {
                 experiment: experiment.name.into(),
@@ -208,8 +234,10 @@ fn rows(
                 paper: given.zip(column).map(|(given, column)| given.1[column]).or(bound),
                 ours,
                 spread,
+                runs: if runs.len() > 1 { runs } else { Vec::new() },
                 paper_ratio: None,
                 our_ratio: None,
+                ratio_half: 0.0,
                 holds: bound.map(|bound| ours < bound),
                 conditions: Some(Conditions::new(settings)),
             });
@@ -296,15 +324,6 @@ pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity, divisor: u32)
     words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(", ")
 }
 
-fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
-    let deviation = (squares / (n - 1.0).max(1.0)).sqrt();
-    // What rounding leaves of equal figures is no spread.
-    (mean, if deviation > mean * 1e-9 { deviation } else { 0.0 })
-}
-
 /// Adds rows that were measured elsewhere, in the place of those of the same experiment, subject and metric.
 pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
     let name = |r: &Row| (r.experiment.clone(), r.subject.clone(), r.metric.clone());
@@ -315,17 +334,21 @@ pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
 
 /// Fills in the ratios: figures of the reference over those of each other subject.
 pub fn compare(experiment: &Experiment, rows: &mut [Row]) {
-    let reference: Vec<(String, f64)> = rows
-        .iter()
-        .filter(|r| r.experiment == experiment.name && r.subject == experiment.reference)
-        .map(|r| (r.metric.clone(), r.ours))
-        .collect();
+    let of_reference = |r: &&Row| r.experiment == experiment.name && r.subject == experiment.reference;
+    let reference: FxHashMap<String, Row> =
+        rows.iter().filter(of_reference).map(|r| (r.metric.clone(), r.clone())).collect();
     for row in rows.iter_mut().filter(|r| r.experiment == experiment.name && r.subject != experiment.reference) {
         let ratio = |a: f64, b: f64| (!is_negligible(a) && !is_negligible(b)).then_some(a / b);
         row.paper_ratio = row.paper.zip(paper_reference(experiment, &row.metric)).and_then(|(own, r)| ratio(r, own));
-        let ours = reference.iter().find(|(metric, _)| *metric == row.metric);
-        row.our_ratio = ours.and_then(|(_, r)| ratio(*r, row.ours));
-        row.holds = row.paper_ratio.zip(row.our_ratio).map(|(paper, ours)| holds(paper, ours)).or(row.holds);
+        let other = reference.get(&row.metric);
+        row.our_ratio = other.and_then(|r| ratio(r.ours, row.ours));
+        let of_runs = other.filter(|r| r.runs.len() == row.runs.len()).map_or(&[][..], |r| &r.runs);
+        let ratios: Option<Vec<f64>> = of_runs.iter().zip(&row.runs).map(|(r, own)| ratio(*r, *own)).collect();
+        row.ratio_half = ratios.and_then(|all| Interval::of(&all)).map_or(0.0, |of| of.half);
+        row.holds = match row.paper_ratio.zip(row.ratio()) {
+            Some((paper, ours)) => ours.is_in(accepted(paper)),
+            None => row.holds,
+        };
     }
 }
 
@@ -346,8 +369,28 @@ fn paper_reference(experiment: &Experiment, wanted: &str) -> Option<f64> {
 /// Whether our ratio says what the paper's says: it is on the same side of 1, and within a factor of 1.5 of it. A
 /// ratio within 3% of 1, the usual deviation of the paper's figures, is on both sides.
 pub fn holds(paper: f64, ours: f64) -> bool {
-    let side = |r: f64| if (r - 1.0).abs() <= 0.03 { 0.0 } else { (r - 1.0).signum() };
-    side(paper) * side(ours) >= 0.0 && (1.0 / 1.5..=1.5).contains(&(ours / paper))
+    let (least, most) = accepted(paper);
+    (least..=most).contains(&ours)
+}
+
+/// The least and the greatest of our ratios that [`holds`].
+fn accepted(paper: f64) -> (f64, f64) {
+    let (least, most) = (paper / FACTOR, paper * FACTOR);
+    match paper {
+        _ if (paper - 1.0).abs() <= NEAR => (least, most),
+        _ if paper > 1.0 => (least.max(1.0 - NEAR), most),
+        _ => (least, most.min(1.0 + NEAR)),
+    }
+}
+
+/// So far from 1 a ratio is on both sides of it, since the paper's figures deviate so much.
+const NEAR: f64 = 0.03;
+/// So far our ratio may be from the paper's.
+const FACTOR: f64 = 1.5;
+
+/// What is kept of the figure of a run.
+fn seven_digits(figure: f64) -> f64 {
+    format!("{figure:.6e}").parse().unwrap_or(figure)
 }
 
 /// Refuses rows that were measured with other settings than `here`; the error names the row and the setting.
@@ -390,8 +433,10 @@ mod tests {
             paper: None,
             ours: 1.0,
             spread: 0.0,
+            runs: Vec::new(),
             paper_ratio: None,
             our_ratio: None,
+            ratio_half: 0.0,
             holds: None,
             conditions: None,
         }
@@ -476,6 +521,30 @@ mod tests {
             assert_eq!(rows[0].our_ratio, wanted);
             assert!(is_compared(&rows[0], rows.iter()) && !is_compared(&rows[1], rows.iter()));
             assert!(!is_compared(&rows[0], rows[..1].iter()));
+        }
+    }
+
+    #[test]
+    fn an_interval_decides() {
+        let row = |subject: &str, runs: &[f64]| Row {
+            experiment: "yfs-table2".into(),
+            subject: subject.into(),
+            metric: "50,000 files, elapsed time".into(),
+            ours: runs.iter().sum::<f64>() / runs.len() as f64,
+            runs: runs.to_vec(),
+            ..plain()
+        };
+        // The paper's ratio is 1.27: from 0.97 to 1.9 ours holds.
+        for (own, wanted) in
+            [([1.0, 1.01, 0.99], Some(true)), ([1.4, 1.2, 1.35], None), ([1.5, 1.51, 1.52], Some(false))]
+        {
+            let mut rows = vec![row("yFS-inline", &own), row("FFS-SU", &[1.3, 1.3, 1.3])];
+            rows[0].paper = Some(100.0);
+            compare(&ALL[1], &mut rows);
+            let paper = rows[0].paper_ratio;
+            rows[0].paper_ratio = Some(1.27);
+            assert!(paper.is_some() && rows[0].ratio_half > 0.0);
+            assert_eq!(rows[0].ratio().unwrap().is_in(accepted(1.27)), wanted, "{own:?}");
         }
     }
 

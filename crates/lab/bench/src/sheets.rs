@@ -2,7 +2,8 @@
 
 use crate::charts::subjects;
 use crate::experiment::Experiment;
-use crate::experiment::curves::{Chart, Judged, Measured, greatest, least};
+use crate::experiment::curves::{Chart, Judged, Measured, greatest, least, over_runs};
+use crate::interval::Interval;
 use crate::rows::Row;
 use crate::svg::{number, tick};
 
@@ -28,7 +29,7 @@ fn sheet(experiment: &Experiment, chart: &Chart, rows: &[Row]) -> Option<Sheet> 
     let lines: Vec<Vec<String>> = lines(experiment, chart, rows, &subjects)
         .into_iter()
         .map(|(name, figures)| {
-            let cell = |figure: Option<f64>| figure.map(number).unwrap_or_default();
+            let cell = |figure: Option<Interval>| figure.map(with_half).unwrap_or_default();
             [vec![name], figures.into_iter().map(cell).collect()].concat()
         })
         .collect();
@@ -37,6 +38,12 @@ fn sheet(experiment: &Experiment, chart: &Chart, rows: &[Row]) -> Option<Sheet> 
     let heads = std::iter::once(x).chain(subjects.iter().map(ToString::to_string)).collect();
     let unit = if chart.relative { "%" } else { chart.quantity.name().1 };
     (!lines.is_empty()).then(|| Sheet { title: named(chart.title, unit), heads, lines })
+}
+
+/// A figure, and after ± how far its 95% interval reaches, if it is one of several runs.
+pub(crate) fn with_half(figure: Interval) -> String {
+    let half = if figure.half > 0.0 { format!(" \u{b1} {}", number(figure.half)) } else { String::new() };
+    number(figure.mean) + &half
 }
 
 /// The subjects, and as one of them what theory says of the charts.
@@ -50,7 +57,7 @@ pub(crate) fn with_theory<'a>(mut subjects: Vec<&'a str>, charts: impl IntoItera
 }
 
 /// A figure of each subject.
-type Line = (String, Vec<Option<f64>>);
+type Line = (String, Vec<Option<Interval>>);
 
 /// A line for each workload of a chart with lines, or for each part of one with bars.
 pub(crate) fn lines(experiment: &Experiment, chart: &Chart, rows: &[Row], subjects: &[&str]) -> Vec<Line> {
@@ -75,10 +82,11 @@ pub(crate) fn points(
     rows: &[Row],
     subjects: &[&str],
     part: &str,
-) -> Vec<(f64, Vec<Option<f64>>)> {
-    let measured = Measured { experiment, rows };
+) -> Vec<(f64, Vec<Option<Interval>>)> {
+    let over_runs = |figure: &dyn Fn(&Measured<'_>) -> Option<f64>| over_runs(experiment, rows, figure);
     if let Some(classes) = chart.classes {
-        let all = |quantity| subjects.iter().map(|s| measured.figure(s, classes.x, part, quantity)).collect();
+        let one = |s: &&str, quantity| over_runs(&|m| m.figure(s, classes.x, part, quantity));
+        let all = |quantity| subjects.iter().map(|s| one(s, quantity)).collect();
         return classes.quantities.iter().map(|(at, quantity)| (*at, all(*quantity))).collect();
     }
     let mut all: Vec<f64> = experiment.points(part).map(|(case, _)| case.x).collect();
@@ -86,11 +94,12 @@ pub(crate) fn points(
     let first = all.first().copied().unwrap_or_default();
     let figure = |x: f64, subject: &str| {
         if let Some((_, theory)) = chart.quantity.theory().filter(|(name, _)| *name == subject) {
-            return Some(theory(x));
+            return Some(Interval::exact(theory(x)));
         }
-        let figure = measured.figure(subject, x, part, chart.quantity)?;
-        let base = if chart.relative { measured.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };
-        Some(figure / base).filter(|f| f.is_finite())
+        over_runs(&|m| {
+            let base = if chart.relative { m.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };
+            Some(m.figure(subject, x, part, chart.quantity)? / base)
+        })
     };
     all.iter().map(|x| (*x, subjects.iter().map(|s| figure(*x, s)).collect())).collect()
 }
@@ -106,10 +115,11 @@ pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
     heads.push("why".into());
     let line = |(at, judged): (usize, Judged)| {
         let s = judged.statement;
-        let holds = judged.holds.map_or("", |held| if held { "yes" } else { "no" });
-        let mut line = vec![s.text.into(), s.what.into(), number(judged.figure?), range(s.range), holds.into()];
+        let mut line =
+            vec![s.text.into(), s.what.into(), with_half(judged.figure?), range(s.range), judged.verdict().into()];
         if has_others {
-            let here = elsewhere.iter().filter_map(|all| all.get(at)?.figure).chain(judged.figure).collect::<Vec<_>>();
+            let here = elsewhere.iter().filter_map(|all| all.get(at)?.figure).chain(judged.figure);
+            let here = here.map(|f| f.mean).collect::<Vec<_>>();
             line.push(format!("{} to {}", number(least(here.clone())), number(greatest(here))));
         }
         line.push(s.why.into());

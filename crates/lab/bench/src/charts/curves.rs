@@ -3,6 +3,7 @@
 use super::subjects;
 use crate::experiment::Experiment;
 use crate::experiment::curves::{Axis, Chart, Charts};
+use crate::interval::Interval;
 use crate::rows::Row;
 use crate::sheets::{lines, named, points, with_theory};
 use crate::svg::{self, AXIS, Canvas, EDGE, GRID, WIDTH, fill, number, ticks};
@@ -104,7 +105,7 @@ struct Panel<'a> {
     y: Scale,
 }
 
-type Point = (f64, Vec<Option<f64>>);
+type Point = (f64, Vec<Option<Interval>>);
 
 impl<'a> Panel<'a> {
     fn new(charts: &Charts, chart: &'a Chart, points: &[Point], left: f64, top: f64) -> Panel<'a> {
@@ -114,7 +115,7 @@ impl<'a> Panel<'a> {
         if !axis.log {
             x.least = xs().fold(f64::INFINITY, f64::min).min(x.most - 1e-9);
         }
-        let figures = points.iter().flat_map(|p| p.1.iter().flatten().copied());
+        let figures = points.iter().flat_map(|p| p.1.iter().flatten()).flat_map(|f| [f.mean, f.ends().1]);
         let y = Scale::new(figures, chart.log, top + HEIGHT, -HEIGHT + 10.0);
         Panel { chart, axis, x, y }
     }
@@ -154,8 +155,9 @@ impl<'a> Panel<'a> {
     }
 
     fn line(&self, canvas: &mut Canvas, points: &[Point], at: usize) {
-        let here = points.iter().filter_map(|(x, figures)| Some((*x, (*figures.get(at)?)?)));
-        let here: Vec<(f64, f64)> = here.map(|(x, y)| (self.x.at(x), self.y.at(y))).collect();
+        let figures = points.iter().filter_map(|(x, figures)| Some((*x, (*figures.get(at)?)?)));
+        let figures: Vec<(f64, Interval)> = figures.collect();
+        let here: Vec<(f64, f64)> = figures.iter().map(|(x, y)| (self.x.at(*x), self.y.at(y.mean))).collect();
         if here.is_empty() {
             return;
         }
@@ -168,23 +170,41 @@ impl<'a> Panel<'a> {
         here.iter().for_each(|(x, y)| {
             canvas.put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"));
         });
+        for (x, figure) in figures.iter().filter(|(_, f)| f.half > 0.0) {
+            let (low, high) = figure.ends();
+            let (x, low, high) = (self.x.at(*x), self.y.at(low), self.y.at(high));
+            let caps = [low, high].map(|y| format!("M{:.1} {y:.1}H{:.1}", x - 3.0, x + 3.0)).concat();
+            error_bar(canvas, &format!("M{x:.1} {low:.1}V{high:.1}{caps}"), colour);
+        }
     }
 }
 
+/// The 95% interval of a figure.
+pub(super) fn error_bar(canvas: &mut Canvas, path: &str, colour: &str) {
+    canvas.put(format_args!("<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1\"/>"));
+}
+
 /// A chart with bars, a group for each part.
-fn bars(canvas: &mut Canvas, chart: &Chart, lines: &[(String, Vec<Option<f64>>)], left: f64) {
+fn bars(canvas: &mut Canvas, chart: &Chart, lines: &[(String, Vec<Option<Interval>>)], left: f64) {
     canvas.text(left, canvas.y + 14.0, "h", &named(chart.title, chart.quantity.name().1));
     canvas.y += 26.0;
-    let figures = lines.iter().flat_map(|l| l.1.iter().flatten().copied());
+    let figures = lines.iter().flat_map(|l| l.1.iter().flatten()).flat_map(|f| [f.mean, f.ends().1]);
     let scale = Scale::new(figures, chart.log, left + 128.0, PANEL - 128.0 - 56.0);
     for (name, figures) in lines {
         canvas.text(left, canvas.y + 12.0, "s", name);
         for (at, figure) in figures.iter().enumerate() {
             if let Some(figure) = figure {
-                let end = scale.at(*figure);
+                let end = scale.at(figure.mean);
                 let width = (end - scale.from).max(1.5);
                 canvas.rect((scale.from, canvas.y), (width, BAR - 3.0), &fill(colour(at)));
-                canvas.text(scale.from + width + 5.0, canvas.y + 10.5, "v", &number(*figure));
+                let (low, high) = figure.ends();
+                if figure.half > 0.0 {
+                    let middle = canvas.y + (BAR - 3.0) / 2.0;
+                    let (low, high) = (scale.at(low), scale.at(high));
+                    error_bar(canvas, &format!("M{low:.1} {middle:.1}H{high:.1}"), AXIS);
+                }
+                let text = scale.from + width.max(scale.at(high) - scale.from) + 5.0;
+                canvas.text(text, canvas.y + 10.5, "v", &number(figure.mean));
             }
             canvas.y += BAR;
         }

@@ -1,5 +1,6 @@
 //! The paper's ratio of each figure beside ours.
 
+use super::curves::error_bar;
 use super::{find, label, parts};
 use crate::experiment::Experiment;
 use crate::rows::Row;
@@ -125,7 +126,12 @@ fn draw(canvas: &mut Canvas, scale: &Scale, line: &Line<'_>, panel: impl Fn(usiz
         let Some(row) = row else { continue };
         let colour = if row.holds == Some(false) { HOLDS_NOT } else { HOLDS };
         bar(canvas, scale, panel(at), canvas.y + 3.0, row.paper_ratio, PAPER);
-        bar(canvas, scale, panel(at), canvas.y + 4.0 + BAR, row.our_ratio, colour);
+        let y = canvas.y + 4.0 + BAR;
+        bar(canvas, scale, panel(at), y, row.our_ratio, colour);
+        if let Some(ratio) = row.ratio().filter(|r| r.half > 0.0 && r.ends().0 > 0.0) {
+            let [low, high] = [ratio.ends().0, ratio.ends().1].map(|r| panel(at) + scale.x(r));
+            error_bar(canvas, &format!("M{low:.1} {0:.1}H{high:.1}", y + BAR / 2.0), AXIS);
+        }
     }
     canvas.y += LINE;
 }

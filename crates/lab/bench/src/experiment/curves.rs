@@ -5,6 +5,7 @@
 //! rows.
 
 use super::{Experiment, Part, Quantity};
+use crate::interval::Interval;
 use crate::rows::{Row, divisor, metric};
 
 /// The paper's host.
@@ -133,10 +134,24 @@ pub struct Statement {
 pub struct Judged {
     /// The statement.
     pub statement: &'static Statement,
-    /// Its figure.
-    pub figure: Option<f64>,
-    /// Whether it holds. Divided runs decide nothing.
+    /// Its figure: of several runs the mean of theirs, with its interval.
+    pub figure: Option<Interval>,
+    /// Whether it holds; not decided if the interval is in the range by a part. Divided runs decide nothing.
     pub holds: Option<bool>,
+    /// Whether the runs could decide.
+    pub is_whole: bool,
+}
+
+impl Judged {
+    /// "yes", "no", "undecided", or nothing of a divided run.
+    pub fn verdict(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None if self.is_whole && self.figure.is_some() => "undecided",
+            None => "",
+        }
+    }
 }
 
 impl Experiment {
@@ -148,13 +163,11 @@ impl Experiment {
 
     /// What the paper says, and whether the rows agree.
     pub fn judge(&self, rows: &[Row]) -> Vec<Judged> {
-        let measured = Measured { experiment: self, rows };
         let is_whole = rows.iter().filter(|r| r.experiment == self.name).all(|r| r.divisor() == 1);
         let judge = |statement: &'static Statement| {
-            let figure = (statement.figure)(&measured).filter(|f| f.is_finite());
-            let (least, most) = statement.range;
-            let holds = figure.filter(|_| is_whole).map(|f| (least..=most).contains(&f));
-            Judged { statement, figure, holds }
+            let figure = over_runs(self, rows, statement.figure);
+            let holds = figure.filter(|_| is_whole).and_then(|f| f.is_in(statement.range));
+            Judged { statement, figure, holds, is_whole }
         };
         self.charts().map(|c| c.statements.iter().map(judge).collect()).unwrap_or_default()
     }
@@ -165,6 +178,23 @@ impl Experiment {
 pub struct Measured<'a> {
     pub(crate) experiment: &'a Experiment,
     pub(crate) rows: &'a [Row],
+    /// Of which run; the means of all.
+    pub(crate) run: Option<usize>,
+}
+
+/// A figure that is taken from rows, of each run, and its interval; `None` if something was not measured.
+pub(crate) fn over_runs(
+    experiment: &Experiment,
+    rows: &[Row],
+    figure: impl Fn(&Measured<'_>) -> Option<f64>,
+) -> Option<Interval> {
+    let of = |run| figure(&Measured { experiment, rows, run }).filter(|f| f.is_finite());
+    let runs = rows.iter().filter(|r| r.experiment == experiment.name).map(|r| r.runs.len()).max().unwrap_or(0);
+    if runs < 2 {
+        return of(None).map(Interval::exact);
+    }
+    let all: Option<Vec<f64>> = (0..runs).map(|run| of(Some(run))).collect();
+    Interval::of(&all?)
 }
 
 impl Measured<'_> {
@@ -174,7 +204,8 @@ impl Measured<'_> {
         let of_experiment = || self.rows.iter().filter(|r| r.experiment == self.experiment.name);
         let divisor = of_experiment().next().map_or(1, |r| divisor(std::slice::from_ref(r)));
         let metric = metric(case, part, quantity, divisor);
-        of_experiment().find(|r| r.subject == subject && r.metric == metric).map(|r| r.ours)
+        let row = of_experiment().find(|r| r.subject == subject && r.metric == metric)?;
+        Some(self.run.and_then(|run| row.runs.get(run)).copied().unwrap_or(row.ours))
     }
 
     /// The figure of one subject over that of another.
