@@ -4,6 +4,9 @@ use super::curves::{Axis, Chart, Charts, Host, Measured, Statement};
 use super::{Case, Experiment, Load, Part, Quantity, Shape};
 use crate::workload::primitive::SmallFiles;
 
+/// An order of magnitude.
+const MAGNITUDE: (f64, f64) = (5.0, 20.0);
+
 /// The experiment.
 pub(super) const EXPERIMENT: Experiment = Experiment {
     name: "lfs-small",
@@ -36,7 +39,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 text: "LFS creates small files an order of magnitude faster than FFS.",
                 what: "LFS-4K / FFS-rotdelay, create",
                 figure: |m| over_ffs(m, "create"),
-                range: (5.0, f64::INFINITY),
+                range: MAGNITUDE,
                 why: "",
             },
             Statement {
@@ -50,7 +53,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 text: "LFS deletes them an order of magnitude faster.",
                 what: "LFS-4K / FFS-rotdelay, delete",
                 figure: |m| over_ffs(m, "delete"),
-                range: (5.0, f64::INFINITY),
+                range: MAGNITUDE,
                 why: "",
             },
         ],
