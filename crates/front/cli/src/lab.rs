@@ -6,6 +6,7 @@ mod figures;
 #[cfg(target_os = "linux")]
 mod peers;
 mod progress;
+mod replay;
 mod subjects;
 
 use crate::args::{LabArgs, LabCommand, LabRunArgs, QueueArgs, QueueOrder};
@@ -41,6 +42,7 @@ pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         #[cfg(not(target_os = "linux"))]
         LabCommand::Disk(_) => return Err(anyhow!("mounting needs Linux").into()),
         LabCommand::Run(a) => return experiments(a, out),
+        LabCommand::Replay(a) => replay::run(a, out)?,
     }
     Ok(0)
 }

@@ -38,6 +38,14 @@ pub enum LabCommand {
     /// An experiment of the paper's size takes from half a minute to some minutes with all engines. An interrupt ends
     /// it; subjects that are complete are reported.
     Run(Box<LabRunArgs>),
+    /// Replay a trace of requests on simulated disks.
+    ///
+    /// TRACE is what `arbor lab run --trace-out` or `arbor lab disk --trace` wrote, the output of blkparse(1), a log of
+    /// fio(1) (`write_iolog`, version 2 or 3) or a trace of MSR Cambridge; "-" is the standard input. It is read once,
+    /// and all disks get its requests: at the times of the trace, or with --closed each when one before it is complete.
+    /// Latencies are from the issue of a request to its completion. The column "in the trace" is what the trace says of
+    /// the device that it was taken from, if it has completions.
+    Replay(Box<LabReplayArgs>),
 }
 
 /// Arguments of `lab list`.
@@ -146,6 +154,48 @@ pub struct LabRunArgs {
     /// subject that is run, none are taken.
     #[arg(long, value_name = "FILE.json")]
     pub rows: Vec<PathBuf>,
+}
+
+/// Arguments of `lab replay`.
+#[derive(Clone, Debug, Args)]
+pub struct LabReplayArgs {
+    /// The trace.
+    pub trace: PathBuf,
+    /// Simulated disks; `arbor lab disks` lists them.
+    #[arg(short, long = "disk", value_name = "DISK,...", required = true, value_delimiter = ',')]
+    pub disks: Vec<String>,
+    /// Who wrote the trace [default: what its first line says].
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<TraceSource>,
+    /// Whatever the times of the trace: the next request is issued when one that is under way is complete.
+    #[arg(long)]
+    pub closed: bool,
+    /// How many requests are under way then.
+    #[arg(long, value_name = "N", requires = "closed", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub depth: u32,
+    /// Offsets past the end of a disk go on at its beginning; otherwise they are errors.
+    #[arg(long)]
+    pub wrap: bool,
+    /// The driver's queue.
+    #[command(flatten)]
+    pub queue: QueueArgs,
+    /// As JSON, with times in nanoseconds.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who wrote a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceSource {
+    /// This laboratory.
+    Arbor,
+    /// blkparse, its default output.
+    Blkparse,
+    /// fio, by `write_iolog`.
+    Fio,
+    /// Microsoft Research Cambridge, and whoever writes its CSV.
+    Msr,
 }
 
 /// The driver's queue in front of the disk, and what of the disk can be switched. What is not given is as in
