@@ -3,8 +3,8 @@
 mod lab;
 
 pub use lab::{
-    LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabReplayArgs, LabRunArgs, QueueArgs, QueueOrder,
-    TraceSource,
+    Also, LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabReplayArgs, LabRunArgs, QueueArgs,
+    QueueOrder, TraceSource,
 };
 
 use arboretum::vfs::parse_size;

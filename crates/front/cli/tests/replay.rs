@@ -146,3 +146,43 @@ fn the_standard_input_is_read_once_and_bytes_that_are_no_text_are_refused() {
     let (code, _, err) = replay(&[0xff; 100]);
     assert_eq!((code, err.as_str()), (Some(1), "arbor lab: standard input: line 1: it is not text\n"));
 }
+
+/// Each engine's run has the same times again on the same disk: all of its requests, each to the nanosecond.
+#[test]
+fn a_run_that_is_replayed_on_its_disk_takes_the_same_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["lab", "run", "yfs-table2", "--divisor", "200", "--case", "50,000 files", "--alone"];
+    for (engine, disk) in [("yfs", "870evo"), ("ffs::keep=sync", "st39140"), ("lfs", "hc310"), ("reiserfs", "dsp3105")]
+    {
+        let subject = format!("mine={engine}");
+        let more = ["--subject", &subject, "--disk", disk, "--trace-out", "run.trace"];
+        let (code, out, err) = run_in(dir.path(), &[&args[..], &more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        assert!(out.contains("\nwritten: run.trace\n"), "{out}");
+        let replay = |more: &[&str]| {
+            let args = ["lab", "replay", "run.trace", "--disk", disk, "--json"];
+            json(dir.path(), &[&args[..], more].concat())
+        };
+        let timed = replay(&[]);
+        let (recorded, again) = (&timed["recorded"], &timed["disks"][0]);
+        assert_eq!(again["latency_ns"], recorded["latency_ns"], "{engine}");
+        assert_eq!(again["elapsed_ns"], recorded["elapsed_ns"], "{engine}");
+        // One after the other nothing is merged, nobody thinks and nothing waits in the queue; what is asked of the
+        // disk is the same.
+        let closed = &replay(&["--closed"])["disks"][0];
+        for what in ["read_bytes", "write_bytes", "flushes"] {
+            assert_eq!(closed["stats"][what], again["stats"][what], "{engine}, {what}");
+        }
+        assert_eq!(
+            closed["stats"]["requests"].as_u64(),
+            recorded["requests"].as_u64().map(|n| n - recorded["flushes"].as_u64().unwrap())
+        );
+        assert_eq!(closed["stats"]["queue_ns"], 0);
+        if engine.contains("sync") {
+            // Most requests wait for the one before them, and find the disk as it was.
+            let service = [closed, again].map(|disk| disk["stats"]["service_ns"].as_f64().unwrap());
+            assert!((service[0] / service[1] - 1.0).abs() < 0.15, "{service:?}");
+        }
+        assert_eq!(replay(&["--closed"])["disks"][0], *closed);
+    }
+}

@@ -68,6 +68,8 @@ pub struct Library<'a> {
     credit_ns: u64,
     /// Names that the engine has compared, as far as they were charged.
     compared: u64,
+    /// When the call that is made now began.
+    begun: Time,
 }
 
 /// A directory the program knows: where its name is, and its inode with one lookup count, if it was needed
@@ -95,6 +97,7 @@ impl<'a> Library<'a> {
             open: FxHashMap::default(),
             using: 0,
             compared: 0,
+            begun: Time::default(),
             deadline: Time::default(),
             credit_ns: 0,
         }
@@ -121,8 +124,15 @@ impl<'a> Library<'a> {
         }
     }
 
-    /// One call has been made.
+    /// One call has been made; what it took counts from the one before it, or from the background work between them.
     fn charge(&mut self, seen: &mut Seen, bytes: u64) {
+        self.pay(seen, bytes);
+        let now = self.time.now();
+        seen.latencies.add(ns_until(std::mem::replace(&mut self.begun, now), now));
+    }
+
+    /// What a call costs the processor.
+    fn pay(&mut self, seen: &mut Seen, bytes: u64) {
         seen.calls += 1;
         let names_ns = if self.charge.compare_ns > 0 { self.compared_since() * self.charge.compare_ns } else { 0 };
         let ns = self.charge.call_ns + bytes * self.charge.kib_ns / 1024 + names_ns;
@@ -177,6 +187,7 @@ impl<'a> Library<'a> {
     }
 
     fn op(&mut self, op: &Op, seen: &mut Seen) -> Result<()> {
+        self.begun = self.time.now();
         match op {
             Op::Mkdir { parent, name, dir } => {
                 let ino = self.dir(*parent)?;
@@ -200,8 +211,11 @@ impl<'a> Library<'a> {
                 self.leave(*dir);
             }
             Op::Sync => self.fs.syncfs()?,
-            Op::Remount => self.remount(Leave::Unmount)?,
-            Op::PowerCut => self.remount(Leave::PowerCut)?,
+            Op::Remount | Op::PowerCut => {
+                self.remount(if *op == Op::Remount { Leave::Unmount } else { Leave::PowerCut })?;
+                self.pay(seen, 0);
+                return Ok(());
+            }
             Op::Think { ns } => {
                 self.think(*ns);
                 return Ok(());

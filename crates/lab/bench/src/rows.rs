@@ -1,10 +1,11 @@
 //! Figures beside those of a paper.
 
 use crate::conditions::Conditions;
-use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity};
+use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity, Rank};
 use crate::ground::Event;
-use crate::measure::{Sample, Settings, Subject, sample};
+use crate::measure::{More, Sample, Settings, Subject, sample};
 use crate::picture::Picture;
+use crate::record::{Kept, Traced};
 use arbor_base::device::Kind;
 use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,12 @@ pub struct Row {
     /// Whether both ratios say the same, see [`holds`]; of the log, where the paper's figure is a bound, whether
     /// ours is below.
     pub holds: Option<bool>,
+    /// Engine and options of a subject that is not known by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// Whether the settings asked for it, and not the experiment.
+    #[serde(skip)]
+    pub is_asked: bool,
     /// The settings it was measured with; rows of older versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
@@ -145,11 +152,20 @@ pub fn run(
     let with_pictures = experiment.charts().is_none() || experiment.cases.len() == 1;
     for subject in subjects {
         let goes_on = experiment.series.contains(&&*subject.name);
-        let all: Vec<Case> =
-            experiment.cases.iter().map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
+        let wanted = experiment.cases.iter().filter(|case| settings.has_case(case.name));
+        let all: Vec<Case> = wanted.map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
         for cases in all.chunk_by(|_, next| goes_on && !next.load.begins_anew()) {
             let mut samples: Vec<Vec<Sample>> = cases.iter().map(|_| Vec::new()).collect();
             let titles: Vec<String> = cases.iter().map(|case| case.title(settings.divisor)).collect();
+            let kept = |run: u32, seed: u64| -> Result<Kept, String> {
+                if run > 1 {
+                    return Ok(Kept::default());
+                }
+                let cases = cases.iter().map(|case| case.name).filter(|name| !name.is_empty()).collect();
+                let of = Traced { experiment: experiment.name, subject: &subject.name, cases };
+                let kept = Kept::traced(&of, settings, seed).map_err(|e| format!("{}: trace: {e}", subject.name))?;
+                Ok(Kept { picture: with_pictures, ..kept })
+            };
             for run in 1..=settings.runs.max(1) {
                 let (mut phase, mut at) = ("", 0);
                 let mut tell = |event: Event| match event {
@@ -164,7 +180,7 @@ pub fn run(
                     }
                 };
                 let seed = settings.seed.wrapping_add(u64::from(run) - 1);
-                let measured = sample(subject, cases, settings, seed, with_pictures && run == 1, &mut tell)?;
+                let measured = sample(subject, cases, settings, seed, kept(run, seed)?, &mut tell)?;
                 for (all, mut sample) in samples.iter_mut().zip(measured) {
                     let picture = sample.picture.take();
                     results.pictures.extend(picture.map(|p| Picture { experiment: experiment.name, ..p }));
@@ -191,8 +207,7 @@ fn rows(
     let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1);
     let mut rows = Vec::new();
     for part in case.parts {
-        let classes = (0..FOUND.len()).map(Quantity::Found);
-        for quantity in ALWAYS.into_iter().chain(classes).filter(|q| belongs(experiment, part, *q)) {
+        for (quantity, is_asked) in quantities(experiment, (case, part), settings, samples) {
             let values: Vec<f64> = samples.iter().filter_map(|s| s.quantity(part, quantity)).collect();
             let given = part.paper.iter().find(|p| p.0 == quantity);
             let (ours, spread) = mean_and_deviation(&values);
@@ -211,11 +226,42 @@ fn rows(
                 paper_ratio: None,
                 our_ratio: None,
                 holds: bound.map(|bound| ours < bound),
+                setup: subject.setup.clone(),
+                is_asked,
                 conditions: Some(Conditions::new(settings)),
             });
         }
     }
     rows
+}
+
+/// What is given of a part: what belongs to it, what its charts show besides, and what only the settings ask for.
+fn quantities(
+    experiment: &Experiment,
+    (case, part): (&Case, &Part),
+    settings: &Settings,
+    samples: &[Sample],
+) -> Vec<(Quantity, bool)> {
+    let classes = (0..FOUND.len()).map(Quantity::Found);
+    let charts = experiment.charts().map_or(&[][..], |charts| charts.charts);
+    let shown = charts.iter().map(|chart| chart.quantity);
+    let usual = ALWAYS.into_iter().chain(classes).chain(shown).filter(|q| belongs(experiment, part, *q));
+    let counters = || samples.iter().take(1).flat_map(|sample| sample.counters(part)).map(Quantity::Counter);
+    // Where two parts have one name, their rows would too.
+    let is_first = case.parts.iter().find(|p| p.name == part.name).is_some_and(|first| std::ptr::eq(first, part));
+    let asked = settings.more.iter().filter(|_| is_first).flat_map(|more| match more {
+        More::Latency => Rank::ALL.map(Quantity::Latency).into(),
+        More::Amplification => vec![Quantity::WriteAmplification, Quantity::FlashWritten],
+        More::Counters => counters().collect(),
+    });
+    let mut all: Vec<(Quantity, bool)> = Vec::new();
+    for (quantity, is_asked) in usual.map(|q| (q, false)).chain(asked.map(|q| (q, true))) {
+        match all.iter_mut().find(|(there, _)| *there == quantity) {
+            Some((_, there)) => *there |= is_asked,
+            None => all.push((quantity, is_asked)),
+        }
+    }
+    all
 }
 
 /// Rates that could not be measured, since no virtual time passed.
@@ -245,7 +291,8 @@ fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity)
 /// Quantities for a second.
 const RATES: [Quantity; 3] = [Quantity::RemovalRate, Quantity::FileRate, Quantity::Throughput];
 /// Quantities that are given only where a chart shows them.
-const ASKED: [Quantity; 10] = [
+const ASKED: [Quantity; 11] = [
+    Quantity::WriteAmplification,
     Quantity::TransactionRate,
     Quantity::WriteCost,
     Quantity::Moved,
@@ -258,9 +305,10 @@ const ASKED: [Quantity; 10] = [
     Quantity::FlashWritten,
 ];
 
-/// Whether it is one of these, or a class of something.
+/// Whether it is one of these, or one of many of a sort.
 fn is_asked(quantity: Quantity) -> bool {
-    ASKED.contains(&quantity) || matches!(quantity, Quantity::Found(_))
+    let is_of_many = matches!(quantity, Quantity::Found(_) | Quantity::Latency(_) | Quantity::Counter(_));
+    ASKED.contains(&quantity) || is_of_many
 }
 
 /// Of many workloads only this is given besides what the charts show.
@@ -393,6 +441,8 @@ mod tests {
             paper_ratio: None,
             our_ratio: None,
             holds: None,
+            setup: None,
+            is_asked: false,
             conditions: None,
         }
     }

@@ -103,12 +103,20 @@ pub struct LabDiskArgs {
 pub struct LabRunArgs {
     /// Name of the experiment, or "all"; `arbor lab list` lists them.
     pub experiment: String,
-    /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them.
-    #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
+    /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them. Or one
+    /// more: NAME, which is ENGINE with options of mkfs and of mount, either of which may be missing; for a further
+    /// device, such as `log`, give its size. All its rows say so.
+    #[arg(short, long = "subject", value_name = "NAME,...|NAME=ENGINE:OPTIONS:OPTIONS")]
     pub subjects: Vec<String>,
     /// One more subject: NAME, which is SUBJECT with further options of mount, or others.
     #[arg(long = "with", value_name = "NAME=SUBJECT:OPTIONS")]
     pub with: Vec<String>,
+    /// Runs what is defined by --subject and --with without the paper's subjects.
+    #[arg(long)]
+    pub alone: bool,
+    /// Only this case of the experiment; may be repeated. A name that is none is answered with those there are.
+    #[arg(long = "case", value_name = "NAME")]
+    pub cases: Vec<String>,
     /// Only subjects of these engines.
     #[arg(short = 't', long = "engine", value_name = "ENGINE,...", value_delimiter = ',')]
     pub engines: Vec<String>,
@@ -138,6 +146,9 @@ pub struct LabRunArgs {
     /// The driver's queue.
     #[command(flatten)]
     pub queue: QueueArgs,
+    /// Gives further figures of each part.
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
+    pub also: Vec<Also>,
     /// Prints all figures; otherwise only the times.
     #[arg(long)]
     pub details: bool,
@@ -150,6 +161,11 @@ pub struct LabRunArgs {
     /// Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
+    /// Writes all requests to the disk of the first run to this file, with their times, in the format that
+    /// `arbor lab replay` reads. Of several experiments, subjects or cases each has a file, with what it is of before the
+    /// extension.
+    #[arg(long, value_name = "FILE")]
+    pub trace_out: Option<PathBuf>,
     /// Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a
     /// subject that is run, none are taken.
     #[arg(long, value_name = "FILE.json")]
@@ -196,6 +212,17 @@ pub enum TraceSource {
     Fio,
     /// Microsoft Research Cambridge, and whoever writes its CSV.
     Msr,
+}
+
+/// Figures that are given if somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Also {
+    /// How long calls take: median, 99%, 99.9% and largest. Not of file systems of the kernel.
+    Latency,
+    /// Bytes written by the file system for each byte of the program, and by the flash for each byte of the file system.
+    Amplification,
+    /// All counters of the engine, by name.
+    Counters,
 }
 
 /// The driver's queue in front of the disk, and what of the disk can be switched. What is not given is as in
