@@ -186,3 +186,32 @@ fn a_run_that_is_replayed_on_its_disk_takes_the_same_time() {
         assert_eq!(replay(&["--closed"])["disks"][0], *closed);
     }
 }
+
+/// The commands of a section of `docs/lab.md`, in their order, each with counts divided so that it takes a moment.
+fn documented(section: &str) -> Vec<String> {
+    let document = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/lab.md")).unwrap();
+    let (_, text) = document.split_once(&format!("\n## {section}\n")).unwrap();
+    let text = text.split("\n## ").next().unwrap();
+    let commands = text.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with("arbor "));
+    let divided = |command: &str| {
+        let command = command.split(" #").next().unwrap_or_default().trim();
+        if command.starts_with("arbor lab run ") { format!("{command} --divisor 200") } else { command.into() }
+    };
+    commands.map(divided).collect()
+}
+
+#[test]
+fn the_commands_of_the_document_work() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "sda.txt", BLKPARSE);
+    write(dir.path(), "job.log", FIO_3);
+    write(dir.path(), "src1_0.csv", MSR);
+    let commands = documented("Your own subjects and traces");
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands {
+        let shell = format!("arbor() {{ {} \"$@\"; }}; {command}", common::BINARY);
+        let out = std::process::Command::new("sh").current_dir(dir.path()).args(["-c", &shell]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && !out.stdout.is_empty(), "{command}: {said}");
+    }
+}

@@ -517,11 +517,30 @@ impl Sample {
     }
 
     /// How long the calls of a part took.
-    fn latencies(&self, part: &Part) -> Latencies {
-        let mut all = Latencies::default();
+    fn latency_us(&self, part: &Part, rank: Rank) -> Option<f64> {
+        let mut calls = Latencies::default();
         let phases = self.outcome.phases.iter().filter(|p| part.phases.contains(&p.name));
-        phases.for_each(|phase| all.merge(&phase.latencies));
-        all
+        phases.for_each(|phase| calls.merge(&phase.latencies));
+        let ns = match rank {
+            Rank::Median => calls.within_ns(500),
+            Rank::P99 => calls.within_ns(990),
+            Rank::P999 => calls.within_ns(999),
+            Rank::Largest => Some(calls.largest_ns()).filter(|_| calls.count() > 0),
+        };
+        ns.map(|ns| ns as f64 / 1e3)
+    }
+
+    fn write_amplification(&self, part: &Part) -> Option<f64> {
+        let after = Part { phases: part.after, ..*part };
+        let program = self.counts(part, |c| c.written_bytes) + self.counts(&after, |c| c.written_bytes);
+        let disk = |phases| self.phases_of(phases).map(|p| p.disk.write_bytes).sum::<u64>();
+        over((disk(part.phases) + disk(part.after)) as f64, program as f64)
+    }
+
+    fn flash_written(&self, part: &Part) -> Option<f64> {
+        let ssd = |f: fn(&SsdStats) -> u64| self.phases_of(part.phases).map(|p| p.disk.ssd.as_ref().map(f)).sum();
+        let (flash, host): (Option<u64>, Option<u64>) = (ssd(|s| s.flash_bytes), ssd(|s| s.host_bytes));
+        over(flash? as f64, host? as f64)
     }
 
     /// Names of the counters of a part.
@@ -539,7 +558,6 @@ impl Sample {
         let sum = |f: &dyn Fn(&PhaseSample) -> u64| self.phases_of(part.phases).map(f).sum::<u64>() as f64;
         let elapsed_s = sum(&|p| p.elapsed_ns) / 1e9;
         let requests = sum(&|p| p.disk.requests);
-        let over = |a: f64, b: f64| (b > 0.0).then_some(a / b);
         match quantity {
             Quantity::Elapsed => Some(elapsed_s),
             Quantity::RemovalRate => over(self.counts(part, |c| c.files_removed) as f64, elapsed_s),
@@ -569,12 +587,7 @@ impl Sample {
             Quantity::Written => Some(sum(&|p| p.disk.write_bytes) / 1e6),
             Quantity::LogWritten if !self.has_kinds => None,
             Quantity::LogWritten => Some(sum(&|p| p.disk.kind(Kind::Log).bytes) / 1e6),
-            Quantity::FlashWritten => {
-                let ssd =
-                    |f: fn(&SsdStats) -> u64| self.phases_of(part.phases).map(|p| p.disk.ssd.as_ref().map(f)).sum();
-                let (flash, host): (Option<u64>, Option<u64>) = (ssd(|s| s.flash_bytes), ssd(|s| s.host_bytes));
-                over(flash? as f64, host? as f64)
-            }
+            Quantity::FlashWritten => self.flash_written(part),
             Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
             Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
             Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
@@ -600,25 +613,15 @@ impl Sample {
                 // An engine that counts a log but has none has nothing to say.
                 over(bytes.filter(|n| *n > 0)? as f64, self.counts(part, changes) as f64)
             }
-            Quantity::Latency(rank) => {
-                let calls = self.latencies(part);
-                let ns = match rank {
-                    Rank::Median => calls.within_ns(500),
-                    Rank::P99 => calls.within_ns(990),
-                    Rank::P999 => calls.within_ns(999),
-                    Rank::Largest => Some(calls.largest_ns()).filter(|_| calls.count() > 0),
-                };
-                ns.map(|ns| ns as f64 / 1e3)
-            }
-            Quantity::WriteAmplification => {
-                let after = Part { phases: part.after, ..*part };
-                let program = self.counts(part, |c| c.written_bytes) + self.counts(&after, |c| c.written_bytes);
-                let disk = |phases| self.phases_of(phases).map(|p| p.disk.write_bytes).sum::<u64>();
-                over((disk(part.phases) + disk(part.after)) as f64, program as f64)
-            }
+            Quantity::Latency(rank) => self.latency_us(part, rank),
+            Quantity::WriteAmplification => self.write_amplification(part),
             Quantity::Counter(name) => self.counted(part, name).map(|n| n as f64),
         }
     }
+}
+
+fn over(a: f64, b: f64) -> Option<f64> {
+    (b > 0.0).then_some(a / b)
 }
 
 #[cfg(test)]

@@ -73,8 +73,9 @@ pub(crate) struct Sim {
     trace: Option<Trace>,
     /// How long whole requests took, if somebody wants to know.
     answers: Option<Answers>,
-    /// Pieces of requests that are queued or under way.
+    /// Pieces of requests that are queued or under way, and what waits for them.
     pieces: u64,
+    batches: u64,
     model: String,
     done: Vec<Done>,
 }
@@ -97,6 +98,7 @@ impl Sim {
             trace: None,
             answers: None,
             pieces: 0,
+            batches: 0,
             model: model.name().to_string(),
             done: Vec::new(),
         }
@@ -182,6 +184,7 @@ impl Sim {
             kind.bytes += request.len;
             self.split(request, now, &batch);
         }
+        self.batches += u64::from(!batch.is_done());
         batch
     }
 
@@ -210,6 +213,7 @@ impl Sim {
         batch.end_ns.store(now, Ordering::Release);
         batch.left.store(1, Ordering::Release);
         self.pieces += 1;
+        self.batches += 1;
         let part = Part { kind: Kind::Other, offset: 0, len: 0, issue: now, batch: batch.clone() };
         let queued = Queued { op: TraceOp::Flush, offset: 0, len: 0, since: now, parts: VecDeque::from([part]) };
         self.start(queued);
@@ -235,17 +239,15 @@ impl Sim {
         batch.end_ns()
     }
 
-    /// Time goes on until one of the batches is complete; returns when the first of them was.
-    pub fn run_until_one_of<'a>(&mut self, batches: impl Iterator<Item = &'a Arc<Batch>> + Clone) -> u64 {
-        loop {
-            if let Some(end) = batches.clone().filter(|batch| batch.is_done()).map(|batch| batch.end_ns()).min() {
-                return end;
-            }
+    /// Time goes on until fewer batches than this are under way; returns what it is then.
+    pub fn run_until_fewer(&mut self, than: u64) -> u64 {
+        while self.batches >= than {
             let Some(at) = self.drive.next_event() else {
                 unreachable!("requests are under way, so something happens");
             };
             self.event(at);
         }
+        self.now
     }
 
     /// Time goes on until nothing is left to do; returns when that is.
@@ -311,10 +313,10 @@ impl Sim {
                 (split.overhead, split.seek, split.rotation) = (0, 0, 0);
             }
             self.pieces -= 1;
-            if part.batch.one_done(done.at)
-                && let Some(answers) = &mut self.answers
-            {
-                answers.add(request.queued.op, part.issue, part.batch.end_ns());
+            if part.batch.one_done(done.at) {
+                self.batches -= 1;
+                let end_ns = part.batch.end_ns();
+                self.answers.iter_mut().for_each(|answers| answers.add(request.queued.op, part.issue, end_ns));
             }
         }
     }

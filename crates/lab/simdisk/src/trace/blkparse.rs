@@ -96,6 +96,9 @@ fn seconds(text: &str) -> Result<u64, String> {
     ns.filter(|ns| *ns <= LATEST_NS).ok_or(format!("the time is too large: {text:?}"))
 }
 
+/// No driver merges as many.
+const MOST_MERGED: usize = 4096;
+
 /// Operation, offset, and the request's number.
 type Key = (TraceOp, u64, u64);
 
@@ -112,7 +115,7 @@ pub(super) struct Blkparse {
 
 impl Blkparse {
     fn apply(&mut self, event: &Event, at: u64) {
-        let touched = self.touched(event);
+        let touched = if event.action == "Q" { Vec::new() } else { self.touched(event) };
         match event.action {
             "D" if !touched.is_empty() => {
                 for (_, _, number) in touched {
@@ -155,7 +158,7 @@ impl Blkparse {
         let before = before.filter(|((_, offset, _), len)| offset + **len > event.offset);
         let from = self.waiting.range(begin..=(event.op, end, u64::MAX));
         let inside = from.filter(|((_, offset, _), _)| *offset < end || event.len == 0);
-        before.into_iter().chain(inside).map(|(key, _)| *key).collect()
+        before.into_iter().chain(inside).map(|(key, _)| *key).take(MOST_MERGED).collect()
     }
 
     /// Gives those that are complete, as far as none before them waits, and more if there are more than `most`.

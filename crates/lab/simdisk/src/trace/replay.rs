@@ -136,14 +136,12 @@ impl Replay {
                     *end > request.issue_ns
                 });
                 self.now = now;
-                self.issue_now(submitted, request.end_ns);
+                let batches = self.issue_now(&submitted);
+                self.under_way.extend(batches.into_iter().map(|batch| (request.end_ns, batch)));
             }
             Timing::Closed { depth } => {
-                if self.under_way.len() >= depth.max(1) {
-                    self.now = self.now.max(self.sim.run_until_one_of(self.under_way.iter().map(|(_, batch)| batch)));
-                    self.under_way.retain(|(_, batch)| !batch.is_done());
-                }
-                self.issue_now(submitted, 0);
+                self.now = self.now.max(self.sim.run_until_fewer(depth.max(1) as u64));
+                self.issue_now(&submitted);
             }
         }
         Ok(())
@@ -181,10 +179,9 @@ impl Replay {
         self.group.clear();
     }
 
-    fn issue_now(&mut self, submitted: Submitted, recorded_end_ns: u64) {
+    fn issue_now(&mut self, submitted: &Submitted) -> Vec<Arc<Batch>> {
         self.begun_ns.get_or_insert(self.now);
-        let batches = self.sim.submit_each(self.now, &[submitted]);
-        self.under_way.extend(batches.into_iter().map(|batch| (recorded_end_ns, batch)));
+        self.sim.submit_each(self.now, std::slice::from_ref(submitted))
     }
 
     /// The request in whole sectors of the drive.
