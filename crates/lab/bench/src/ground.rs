@@ -2,7 +2,6 @@
 
 use crate::fill::Filler;
 use crate::op::{Digest, Listed, Op, Program};
-use arbor_simdisk::Latencies;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
@@ -53,8 +52,6 @@ pub struct Seen {
     pub read_bytes: u64,
     /// Bytes written so far.
     pub written_bytes: u64,
-    /// How long the calls of this phase took, on a ground that knows.
-    pub latencies: Latencies,
 }
 
 /// Why a run ended early.
@@ -97,20 +94,12 @@ pub struct Counts {
 }
 
 /// A phase and what it did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phase {
     /// Its name, `"start"` for what comes before the first mark.
     pub name: &'static str,
     /// What it did.
     pub counts: Counts,
-    /// How long its calls took, on a ground that knows.
-    pub latencies: Latencies,
-}
-
-impl Phase {
-    fn new(name: &'static str) -> Phase {
-        Phase { name, counts: Counts::default(), latencies: Latencies::default() }
-    }
 }
 
 /// What a run did.
@@ -145,7 +134,7 @@ pub fn run(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Outcome, Failure> {
     let mut seen = Seen::default();
-    let mut phases = vec![Phase::new("start")];
+    let mut phases = vec![Phase { name: "start", counts: Counts::default() }];
     let (mut ops, mut line, mut index) = (Vec::new(), String::new(), 0);
     let mut filler = None;
     while program.step(&mut ops) {
@@ -156,8 +145,7 @@ pub fn run(
             seen.digest.op(&line);
             if let Op::Phase(name) = op {
                 tell(Event::Phase(name));
-                end(&mut phases, &mut seen);
-                phases.push(Phase::new(name));
+                phases.push(Phase { name, counts: Counts::default() });
                 continue;
             }
             if op == Op::Done {
@@ -182,15 +170,7 @@ pub fn run(
         let (done, total) = program.progress();
         tell(Event::Progress(done, total));
     }
-    end(&mut phases, &mut seen);
     Ok(Outcome { phases, digest: seen.digest })
-}
-
-/// The last phase ends.
-fn end(phases: &mut [Phase], seen: &mut Seen) {
-    if let Some(phase) = phases.last_mut() {
-        phase.latencies = std::mem::take(&mut seen.latencies);
-    }
 }
 
 /// Carries out one operation, and counts it.

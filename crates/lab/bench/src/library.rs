@@ -4,8 +4,11 @@ use crate::ground::{Ground, Seen};
 use crate::op::{Dir, Listed, Op};
 use arbor_base::vfs::{Attr, Cx, Errno, Error, FileSystem, FileType, Ino, Result, SetAttr, SetTime, Time, mode};
 use arbor_base::vfs::{Clock, ManualClock};
+use arbor_simdisk::Latencies;
 use arbor_torture::rng::pattern;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A clock that the ground can move on.
@@ -70,6 +73,7 @@ pub struct Library<'a> {
     compared: u64,
     /// When the call that is made now began.
     begun: Time,
+    latencies: Rc<RefCell<Latencies>>,
 }
 
 /// A directory the program knows: where its name is, and its inode with one lookup count, if it was needed
@@ -98,9 +102,15 @@ impl<'a> Library<'a> {
             using: 0,
             compared: 0,
             begun: Time::default(),
+            latencies: Rc::default(),
             deadline: Time::default(),
             credit_ns: 0,
         }
+    }
+
+    /// How long calls take, on the virtual clock; whoever has this may take them out.
+    pub fn latencies(&self) -> Rc<RefCell<Latencies>> {
+        self.latencies.clone()
     }
 
     /// Gives the file system back, with no inode of it held.
@@ -128,7 +138,7 @@ impl<'a> Library<'a> {
     fn charge(&mut self, seen: &mut Seen, bytes: u64) {
         self.pay(seen, bytes);
         let now = self.time.now();
-        seen.latencies.add(ns_until(std::mem::replace(&mut self.begun, now), now));
+        self.latencies.borrow_mut().add(ns_until(std::mem::replace(&mut self.begun, now), now));
     }
 
     /// What a call costs the processor.

@@ -16,7 +16,6 @@ use arbor_simdisk::{HostQueue, Latencies, Model, SimClock, SimDevice, SsdStats, 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-#[cfg(unix)]
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -154,6 +153,8 @@ pub struct PhaseSample {
     pub counters: Vec<(&'static str, u64)>,
     /// What is used of the volume at its end besides what an empty one needs, bytes, if it is mounted then.
     pub used_bytes: Option<u64>,
+    /// How long calls took, if that is known.
+    pub calls: Latencies,
 }
 
 impl PhaseSample {
@@ -238,6 +239,7 @@ fn of_engine(
     let mut program = program(cases, settings, seed, &reads_ns(cases, settings, seed)?);
     let remount = Box::new(|fs, leave| bench.remount(fs, leave));
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    bench.meter.borrow_mut().calls = ground.latencies();
     let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
         match event {
@@ -422,14 +424,16 @@ struct Meter {
     counters: Vec<(&'static str, u64)>,
     /// What was used of the volume when it was new, bytes.
     empty_bytes: Option<u64>,
+    /// How long the calls of this phase took.
+    calls: Rc<RefCell<Latencies>>,
     phases: Vec<PhaseSample>,
 }
 
 impl Meter {
     fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
         let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
-        let (name, counters, phases) = (MOUNT, Vec::new(), Vec::new());
-        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, phases }
+        let (name, counters, phases, calls) = (MOUNT, Vec::new(), Vec::new(), Rc::default());
+        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, calls, phases }
     }
 
     fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
@@ -461,6 +465,7 @@ impl Meter {
             disk: self.disk.stats(),
             counters,
             used_bytes: self.used_bytes().zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty)),
+            calls: self.calls.take(),
         });
         self.disk.reset_stats();
         (self.name, self.begun_ns, self.begun_s, self.counters) = (next, now_ns, now_s, counted);
@@ -519,8 +524,7 @@ impl Sample {
     /// How long the calls of a part took.
     fn latency_us(&self, part: &Part, rank: Rank) -> Option<f64> {
         let mut calls = Latencies::default();
-        let phases = self.outcome.phases.iter().filter(|p| part.phases.contains(&p.name));
-        phases.for_each(|phase| calls.merge(&phase.latencies));
+        self.phases_of(part.phases).for_each(|phase| calls.merge(&phase.calls));
         let ns = match rank {
             Rank::Median => calls.within_ns(500),
             Rank::P99 => calls.within_ns(990),
@@ -637,8 +641,8 @@ mod tests {
         disk.drain();
         let (counters, used_bytes, processor_s) = (Vec::new(), None, None);
         let disk = disk.stats();
-        let phases =
-            vec![PhaseSample { name: "p", begun_ns: 0, elapsed_ns: 1, processor_s, disk, counters, used_bytes }];
+        let (name, begun_ns, elapsed_ns, calls) = ("p", 0, 1, Latencies::default());
+        let phases = vec![PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes, calls }];
         let outcome = Outcome { phases: Vec::new(), digest: Default::default() };
         Sample { phases, outcome, has_kinds: true, picture: None }
     }
@@ -651,10 +655,9 @@ mod tests {
         let after = PhaseSample { name: "after", ..sample.phases[0].clone() };
         sample.phases.push(after);
         sample.phases[0].counters = vec![("one", 1), ("other", 5)];
-        let mut latencies = Latencies::default();
-        (1..=2000).for_each(|us| latencies.add(us * 1000));
+        (1..=2000).for_each(|us| sample.phases[0].calls.add(us * 1000));
         let counts = Counts { written_bytes: 8192, ..Counts::default() };
-        sample.outcome.phases.push(Phase { name: "p", counts, latencies });
+        sample.outcome.phases.push(Phase { name: "p", counts });
         let part = Part::new("", &["p"]);
         let figure = |quantity| sample.quantity(&part, quantity);
         let times = Rank::ALL.map(|rank| figure(Quantity::Latency(rank)).unwrap());

@@ -14,7 +14,7 @@ use crate::measure::{PhaseSample, Sample, Settings, program, reads_ns};
 use crate::op::Op;
 use crate::picture::Picture;
 use crate::record::{Kept, Recorder};
-use arbor_simdisk::{Stats, Trace};
+use arbor_simdisk::{Latencies, Stats, Trace};
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
@@ -127,7 +127,8 @@ impl Meter {
         // After an unmount there is another file system there; no part ends with one.
         let used = used_bytes(&*self.peer).zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty));
         let used_bytes = used.filter(|_| name != MOUNT && name != END);
-        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes });
+        let calls = Latencies::default();
+        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes, calls });
         (self.name, self.begun_ns) = (next, now_ns);
     }
 

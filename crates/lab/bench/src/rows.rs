@@ -190,6 +190,7 @@ pub fn run(
             for (case, samples) in cases.iter().zip(&samples) {
                 results.rows.extend(rows(experiment, subject, case, settings, samples));
                 results.notes.extend(too_short(experiment, subject, case, settings, samples));
+                results.notes.extend(unknown_latency(experiment, subject, case, settings, samples));
             }
         }
     }
@@ -235,7 +236,8 @@ fn rows(
     rows
 }
 
-/// What is given of a part: what belongs to it, what its charts show besides, and what only the settings ask for.
+/// What is given of a part: what belongs to it, also if only a chart or the paper has it, and what only the settings ask
+/// for.
 fn quantities(
     experiment: &Experiment,
     (case, part): (&Case, &Part),
@@ -244,7 +246,7 @@ fn quantities(
 ) -> Vec<(Quantity, bool)> {
     let classes = (0..FOUND.len()).map(Quantity::Found);
     let charts = experiment.charts().map_or(&[][..], |charts| charts.charts);
-    let shown = charts.iter().map(|chart| chart.quantity);
+    let shown = charts.iter().map(|chart| chart.quantity).chain(part.paper.iter().map(|p| p.0));
     let usual = ALWAYS.into_iter().chain(classes).chain(shown).filter(|q| belongs(experiment, part, *q));
     let counters = || samples.iter().take(1).flat_map(|sample| sample.counters(part)).map(Quantity::Counter);
     // Where two parts have one name, their rows would too.
@@ -280,6 +282,19 @@ fn too_short(
     let note =
         |(part, rate)| format!("{}, {}: {}: too short to measure", experiment.name, subject.name, words(part, rate));
     missing.map(note).collect()
+}
+
+/// That nobody looked how long calls took, although it was asked for.
+fn unknown_latency(
+    experiment: &Experiment,
+    subject: &Subject<'_>,
+    case: &Case,
+    settings: &Settings,
+    samples: &[Sample],
+) -> Option<String> {
+    let has_latency = |part: &Part| samples.iter().any(|s| s.quantity(part, Quantity::Latency(Rank::Median)).is_some());
+    let is_missing = settings.more.contains(&More::Latency) && !case.parts.iter().any(has_latency);
+    is_missing.then(|| format!("{}, {}: latency of calls: not known", experiment.name, subject.name))
 }
 
 /// What the paper says a figure is below.
@@ -332,7 +347,7 @@ fn belongs(experiment: &Experiment, part: &Part, quantity: Quantity) -> bool {
     match quantity {
         Quantity::RemovalRate => has_removal,
         Quantity::FileRate | Quantity::Throughput => false,
-        _ if is_asked(quantity) => false,
+        _ if is_asked(quantity) => part.paper.iter().any(|p| p.0 == quantity),
         Quantity::RequestsAfter | Quantity::ElapsedAfter => !part.after.is_empty(),
         _ => !has_removal,
     }
@@ -508,6 +523,30 @@ mod tests {
             assert!((got - ratio).abs() < 0.06, "{subject}, {metric}: {got}");
             assert_eq!((rows[0].our_ratio, rows[1].our_ratio), (Some(1.0), None));
         }
+    }
+
+    #[test]
+    fn who_asks_gets_figures() {
+        const ASKED: Quantity = Quantity::Latency(Rank::P99);
+        const PARTS: &[Part] = &[
+            Part { paper: &[(ASKED, [1.0; 3])], ..Part::new("a", &["extract"]) },
+            Part::new("b", &["remove"]),
+            Part::new("b", &["remove"]),
+        ];
+        let experiment = Experiment { cases: &[], ..ALL[2] };
+        let case = Case { parts: PARTS, ..ALL[2].cases[0] };
+        let given = |at: usize, more: &[More]| {
+            let settings = Settings::new(arbor_simdisk::Model::named("st39140").unwrap());
+            quantities(&experiment, (&case, &PARTS[at]), &Settings { more: more.into(), ..settings }, &[])
+        };
+        assert_eq!(given(0, &[]).iter().filter(|(q, _)| is_asked(*q)).collect::<Vec<_>>(), [&(ASKED, false)]);
+        assert!(given(1, &[]).iter().all(|(q, is_asked_for)| !is_asked(*q) && !is_asked_for));
+        let latencies = Rank::ALL.map(|rank| (Quantity::Latency(rank), true));
+        assert!(latencies.iter().all(|wanted| given(1, &[More::Latency, More::Latency]).contains(wanted)));
+        assert!(given(0, &[More::Latency]).contains(&(ASKED, true)));
+        assert!(given(1, &[More::Amplification]).contains(&(Quantity::WriteAmplification, true)));
+        // Another part has the name, and the rows.
+        assert_eq!(given(2, &[More::Latency]), given(2, &[]));
     }
 
     #[test]
