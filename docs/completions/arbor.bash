@@ -217,6 +217,9 @@ _arbor() {
             arbor__subcmd__help__subcmd__lab,list)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__list"
                 ;;
+            arbor__subcmd__help__subcmd__lab,replay)
+                cmd="arbor__subcmd__help__subcmd__lab__subcmd__replay"
+                ;;
             arbor__subcmd__help__subcmd__lab,run)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__run"
                 ;;
@@ -228,6 +231,9 @@ _arbor() {
                 ;;
             arbor__subcmd__lab,list)
                 cmd="arbor__subcmd__lab__subcmd__list"
+                ;;
+            arbor__subcmd__lab,replay)
+                cmd="arbor__subcmd__lab__subcmd__replay"
                 ;;
             arbor__subcmd__lab,run)
                 cmd="arbor__subcmd__lab__subcmd__run"
@@ -563,7 +569,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__lab)
-            opts="list disks disk run"
+            opts="list disks disk run replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -605,6 +611,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__lab__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__lab__subcmd__replay)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -945,7 +965,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab)
-            opts="-h --help list disks disk run"
+            opts="-h --help list disks disk run replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1064,8 +1084,70 @@ _arbor() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        arbor__subcmd__lab__subcmd__replay)
+            opts="-d -f -h --disk --format --closed --depth --wrap --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --disk)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "arbor blkparse fio msr" -- "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -W "arbor blkparse fio msr" -- "${cur}"))
+                    return 0
+                    ;;
+                --depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scheduler)
+                    COMPREPLY=($(compgen -W "clook fifo sstf" -- "${cur}"))
+                    return 0
+                    ;;
+                --queue-depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-transfer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadline-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --batch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tags)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         arbor__subcmd__lab__subcmd__run)
-            opts="-s -t -d -h --subject --with --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --details --json --report --figures --rows --help"
+            opts="-s -t -d -h --subject --with --alone --case --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --also --details --json --report --figures --trace-out --rows --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1080,6 +1162,10 @@ _arbor() {
                     return 0
                     ;;
                 --with)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --case)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1151,6 +1237,10 @@ _arbor() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --also)
+                    COMPREPLY=($(compgen -W "latency amplification counters" -- "${cur}"))
+                    return 0
+                    ;;
                 --json)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1160,6 +1250,10 @@ _arbor() {
                     return 0
                     ;;
                 --figures)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace-out)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

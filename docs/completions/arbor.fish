@@ -170,11 +170,12 @@ concurrency\t'Several tasks at once, under chosen schedules'"
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l json -d 'Writes the counts to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l repeat -d 'Does once more what the line of a failure says' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "list" -d 'List the experiments and the subjects they are run on'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "disks" -d 'List the simulated disks'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "run" -d 'Run an experiment'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "list" -d 'List the experiments and the subjects they are run on'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "disks" -d 'List the simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "run" -d 'Run an experiment'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "replay" -d 'Replay a trace of requests on simulated disks'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disks" -l json -d 'As JSON'
@@ -198,8 +199,9 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l json -d 'Statistics as JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s s -l subject -d 'These subjects, or file systems of the kernel, in the place of the paper\'s; `arbor lab list` lists them' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s s -l subject -d 'These subjects, or file systems of the kernel, in the place of the paper\'s; `arbor lab list` lists them. Or one more: NAME, which is ENGINE with options of mkfs and of mount, either of which may be missing; for a further device, such as `log`, give its size. All its rows say so' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l with -d 'One more subject: NAME, which is SUBJECT with further options of mount, or others' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l case -d 'Only this case of the experiment; may be repeated. A name that is none is answered with those there are' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s t -l engine -d 'Only subjects of these engines' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s d -l disk -d 'Simulated disk; `arbor lab disks` lists them [default: the paper\'s]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Seed of the first run; further ones count up' -r
@@ -217,13 +219,38 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l also -d 'Gives further figures of each part' -r -f -a "latency\t'How long calls take: median, 99%, 99.9% and largest. Not of file systems of the kernel'
+amplification\t'Bytes written by the file system for each byte of the program, and by the flash for each byte of the file system'
+counters\t'All counters of the engine, by name'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Writes all figures to this file as JSON, each with the settings that it was measured with' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l report -d 'Writes tables and pictures to this file, a page that needs nothing else' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l figures -d 'Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l trace-out -d 'Writes all requests to the disk of the first run to this file, with their times, in the format that `arbor lab replay` reads. Of several experiments, subjects or cases each has a file, with what it is of before the extension' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a subject that is run, none are taken' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l alone -d 'Runs what is defined by --subject and --with without the paper\'s subjects'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l details -d 'Prints all figures; otherwise only the times'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -s d -l disk -d 'Simulated disks; `arbor lab disks` lists them' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -s f -l format -d 'Who wrote the trace [default: what its first line says]' -r -f -a "arbor\t'This laboratory'
+blkparse\t'blkparse, its default output'
+fio\t'fio, by `write_iolog`'
+msr\t'Microsoft Research Cambridge, and whoever writes its CSV'"
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l depth -d 'How many requests are under way then' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l scheduler -d 'Order in which the driver hands requests to the disk' -r -f -a "clook\t'One-way elevator'
+fifo\t'In the order of arrival'
+sstf\t'The nearest address first'"
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l queue-depth -d 'At most so many requests are with the disk at once; its own tags limit it too' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l max-transfer -d 'Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K, or what the paper\'s controller took]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l deadline-ms -d 'A write is due after so many milliseconds [default: 5000]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l closed -d 'Whatever the times of the trace: the next request is issued when one that is under way is complete'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l wrap -d 'Offsets past the end of a disk go on at its beginning; otherwise they are errors'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l no-prefer-reads -d 'Reads do not go before writes'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l json -d 'As JSON, with times in nanoseconds'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand man" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "mkfs" -d 'Make a file system in an image file or on a block device'
@@ -262,3 +289,4 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcom
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disks" -d 'List the simulated disks'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "run" -d 'Run an experiment'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "replay" -d 'Replay a trace of requests on simulated disks'

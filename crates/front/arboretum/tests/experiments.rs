@@ -18,6 +18,7 @@ fn results(name: &str, runs: u32, divisor: u32) -> Results {
             mount: "cache=128M".into(),
             extra: extra.to_vec(),
         }),
+        setup: None,
     };
     let external = [("log".to_string(), 32 << 20)];
     // The reference is played by a second yFS, so that there are ratios.
@@ -174,7 +175,7 @@ fn charted(name: &str, series: bool) -> (Experiment, Results) {
     let subjects: Vec<Subject<'_>> = experiment
         .columns
         .iter()
-        .map(|name| Subject { name: name.to_string(), system: System::Engine(setup.clone()) })
+        .map(|name| Subject { name: name.to_string(), system: System::Engine(setup.clone()), setup: None })
         .collect();
     let settings = Settings { divisor: 50, ..Settings::new(Model::named(experiment.host.disk).unwrap()) };
     (experiment, run(&experiment, &subjects, &settings, &mut |_| ()).unwrap())
@@ -286,7 +287,7 @@ fn the_same_on_other_disks_is_a_range() {
 fn some_workloads_of_a_series_begin_anew() {
     let whole = list().iter().find(|e| e.name == "evergreen-fig5").unwrap();
     let setup = Setup { engine: &Yfs, format: "logsize=2M".into(), mount: "cache=8M".into(), extra: Vec::new() };
-    let subject = Subject { name: "Evergreen-relocate".into(), system: System::Engine(setup) };
+    let subject = Subject { name: "Evergreen-relocate".into(), system: System::Engine(setup), setup: None };
     let settings = Settings { divisor: 16, ..Settings::new(Model::named("st39140").unwrap()) };
     let of = |from: usize, to: usize| {
         let experiment = Experiment { cases: &whole.cases[from..to], ..*whole };

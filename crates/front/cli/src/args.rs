@@ -2,7 +2,10 @@
 
 mod lab;
 
-pub use lab::{LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabRunArgs, QueueArgs, QueueOrder};
+pub use lab::{
+    Also, LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabReplayArgs, LabRunArgs, QueueArgs,
+    QueueOrder, TraceSource,
+};
 
 use arboretum::vfs::parse_size;
 use clap::{Args, CommandFactory, Parser, Subcommand};

@@ -180,6 +180,7 @@ fn page(command: Command, section: &'static str) -> Page {
         "arbor-map" => (Vec::new(), MAP_EXTRA),
         "arbor-lab-disk" => (Vec::new(), LAB_DISK_EXTRA),
         "arbor-lab-run" => (Vec::new(), LAB_RUN_EXTRA),
+        "arbor-lab-replay" => (Vec::new(), LAB_REPLAY_EXTRA),
         _ => (Vec::new(), ""),
     };
     // The lists follow as a section of their own, laid out for paper.
@@ -311,6 +312,17 @@ arbor lab run yfs\-table3
 arbor lab run all \-\-engine ffs \-\-runs 5 \-\-json rows.json \-\-report report.html
 arbor lab run yfs\-table2 \-\-subject yFS\-inline,FFS\-SU \-\-disk 870evo \-\-divisor 10
 arbor lab run yfs\-table3 \-\-subject yFS\-inline,FFS\-SU,ext4,XFS
+arbor lab run yfs\-table3 \-\-subject mine=yfs:block=8K,frag=1K:cache=16M \-\-trace\-out run.trace
+.fi
+";
+
+const LAB_REPLAY_EXTRA: &str = r".SH EXIT STATUS
+0 the trace was replayed, 1 something is wrong with it or not known, 2 wrong usage.
+.SH EXAMPLES
+.nf
+arbor lab replay run.trace \-\-disk st39140,hc310
+blkparse sda | arbor lab replay \- \-\-disk 870evo \-\-wrap
+arbor lab replay src1_0.csv \-\-disk hc310 \-\-closed \-\-depth 32
 .fi
 ";
 

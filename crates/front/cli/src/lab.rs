@@ -1,14 +1,17 @@
 //! `arbor lab`: the experiments of papers on simulated disks.
 
+mod defined;
 #[cfg(target_os = "linux")]
 mod disk;
 mod figures;
 #[cfg(target_os = "linux")]
 mod peers;
 mod progress;
+mod replay;
 mod subjects;
+mod traces;
 
-use crate::args::{LabArgs, LabCommand, LabRunArgs, QueueArgs, QueueOrder};
+use crate::args::{Also, LabArgs, LabCommand, LabRunArgs, QueueArgs, QueueOrder};
 use crate::exit::Exit;
 use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
@@ -17,11 +20,12 @@ use arbor_bench::interval::Interval;
 use arbor_bench::library::Charge;
 use arbor_bench::rows::{compare, is_compared};
 use arbor_bench::sheets::sheets;
-use arbor_bench::{Conditions, Experiment, Figures, Results, Row, Settings, Subject, System, report, to_json};
+use arbor_bench::{Conditions, Experiment, Figures, More, Results, Row, Settings, Subject, System, report, to_json};
 use arbor_simdisk::{HostQueue, Model, Scheduler};
 #[cfg(target_os = "linux")]
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
+use defined::Asked;
 use progress::Watch;
 use serde_json::json;
 use std::cell::RefCell;
@@ -31,7 +35,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed, variants};
+use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed};
+use traces::TraceFiles;
 
 pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     match &args.command {
@@ -42,13 +47,17 @@ pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         #[cfg(not(target_os = "linux"))]
         LabCommand::Disk(_) => return Err(anyhow!("mounting needs Linux").into()),
         LabCommand::Run(a) => return experiments(a, out),
+        LabCommand::Replay(a) => replay::run(a, out)?,
     }
     Ok(0)
 }
 
 fn list(as_json: bool, out: &mut dyn Write) -> Result<()> {
     if as_json {
-        let experiment = |e: &Experiment| json!({ "name": e.name, "about": e.about, "source": e.source });
+        let experiment = |e: &Experiment| {
+            let cases: Vec<&str> = e.cases.iter().map(|case| case.name).filter(|name| !name.is_empty()).collect();
+            json!({ "name": e.name, "about": e.about, "source": e.source, "cases": cases })
+        };
         let experiments: Vec<_> = arbor_bench::list().iter().map(experiment).collect();
         let subjects: Vec<_> = KNOWN.iter().map(subject_json).collect();
         let peers: Vec<_> = PEERS.iter().map(peer_json).collect();
@@ -138,6 +147,32 @@ fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
     }
 }
 
+/// The cases of an experiment that are among these, by their own names.
+fn cases(experiment: &Experiment, wanted: &[String]) -> Vec<String> {
+    let is_wanted = |name: &str| wanted.iter().any(|w| w.eq_ignore_ascii_case(name));
+    experiment.cases.iter().map(|case| case.name).filter(|name| is_wanted(name)).map(String::from).collect()
+}
+
+/// Refuses cases that none of the experiments has.
+fn known_cases(experiments: &[&Experiment], wanted: &[String]) -> Result<()> {
+    for name in wanted {
+        if experiments.iter().all(|e| cases(e, std::slice::from_ref(name)).is_empty()) {
+            let known = |e: &&Experiment| {
+                let names: Vec<String> = e.cases.iter().map(|c| c.name).filter(|n| !n.is_empty()).map(quoted).collect();
+                let names = if names.is_empty() { "a single one without a name".into() } else { names.join(", ") };
+                format!("{} has {names}", e.name)
+            };
+            let all: Vec<String> = experiments.iter().map(known).collect();
+            return Err(anyhow!("no case is called {name:?}; {}", all.join("; ")));
+        }
+    }
+    Ok(())
+}
+
+fn quoted(name: &str) -> String {
+    format!("{name:?}")
+}
+
 /// Those of the experiment's host, as far as nothing else was asked for.
 fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
     let host = &experiment.host;
@@ -150,7 +185,14 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
     let charge = Charge { call_ns, kib_ns, compare_ns: args.cpu_compare_ns.unwrap_or(host.compare_ns) };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let (source, partition_bytes) = (subjects::source()?, host.partition_bytes);
-    Ok(Settings { queue, charge, runs, seed, divisor, partition_bytes, source, stop, ..Settings::new(model) })
+    let more = args.also.iter().map(|also| match also {
+        Also::Latency => More::Latency,
+        Also::Amplification => More::Amplification,
+        Also::Counters => More::Counters,
+    });
+    let (cases, more) = (cases(experiment, &args.cases), more.collect());
+    let usual = Settings::new(model);
+    Ok(Settings { queue, charge, runs, seed, divisor, partition_bytes, source, stop, cases, more, ..usual })
 }
 
 fn queue(args: &QueueArgs) -> HostQueue {
@@ -169,26 +211,66 @@ fn queue(args: &QueueArgs) -> HostQueue {
     }
 }
 
+/// An experiment, on what it is run, and which subjects.
+type Planned = (&'static Experiment, Settings, Vec<Subject<'static>>);
+
+/// What is run, and the files that its requests go to.
+struct Plan {
+    experiments: Vec<Planned>,
+    traces: Option<Arc<TraceFiles>>,
+}
+
+impl Plan {
+    fn new(args: &LabRunArgs, stop: &Arc<AtomicBool>, notes: &Notes) -> Result<Plan> {
+        let (all, asked) = (wanted(&args.experiment)?, Asked::new(&args.subjects, &args.with)?);
+        if args.alone && asked.defined.is_empty() {
+            return Err(anyhow!("--alone: no subject is defined"));
+        }
+        known_cases(&all, &args.cases)?;
+        let mut experiments = Vec::new();
+        for experiment in all {
+            let settings = settings(experiment, args, stop.clone())?;
+            let peer = |p| system(p, experiment, args, notes);
+            let is_alone = args.alone && asked.names.is_empty();
+            let usual = || chosen(experiment, &asked.names, &args.engines, &peer);
+            let mut subjects = if is_alone { Vec::new() } else { usual()? };
+            subjects.extend(asked.subjects());
+            // Of all experiments, those that have a subject and a case.
+            if !subjects.is_empty() && args.cases.is_empty() == settings.cases.is_empty() {
+                experiments.push((experiment, settings, subjects));
+            }
+        }
+        let Some((_, settings, _)) = experiments.first() else {
+            let wanted = if asked.names.is_empty() { "the paper's".into() } else { asked.names.join(", ") };
+            return Err(anyhow!("none of the subjects {wanted} is one of {}", args.engines.join(", ")));
+        };
+        asked.try_out(settings)?;
+        Plan { experiments, traces: None }.traced(args)
+    }
+
+    /// With files for the requests, if they were asked for.
+    fn traced(mut self, args: &LabRunArgs) -> Result<Plan> {
+        let Some(path) = &args.trace_out else { return Ok(self) };
+        let of_several = |(experiment, settings, _): &Planned| {
+            experiment.cases.iter().filter(|case| settings.has_case(case.name)).count() > 1
+        };
+        let several_subjects = self.experiments.iter().any(|(_, _, subjects)| subjects.len() > 1);
+        let several = [self.experiments.len() > 1, several_subjects, self.experiments.iter().any(of_several)];
+        let files = Arc::new(TraceFiles::new(path, several)?);
+        for (_, settings, _) in &mut self.experiments {
+            settings.traces = Some(files.clone());
+        }
+        self.traces = Some(files);
+        Ok(self)
+    }
+}
+
 fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // The first signal ends it with the next operation, the second at once.
     let stop = interrupt::flag()?;
     let notes = Notes::default();
-    let mut plan = Vec::new();
-    for experiment in wanted(&args.experiment)? {
-        let settings = settings(experiment, args, stop.clone())?;
-        let peer = |p| system(p, experiment, args, &notes);
-        let mut subjects = chosen(experiment, &args.subjects, &args.engines, &peer)?;
-        subjects.extend(variants(&args.with)?);
-        plan.push((experiment, settings, subjects));
-    }
-    // Of all experiments, those that have a subject.
-    if plan.iter().any(|(_, _, subjects)| !subjects.is_empty()) {
-        plan.retain(|(_, _, subjects)| !subjects.is_empty());
-    } else {
-        let wanted = if args.subjects.is_empty() { "the paper's".into() } else { args.subjects.join(", ") };
-        return Err(anyhow!("none of the subjects {wanted} is one of {}", args.engines.join(", ")).into());
-    }
-    let here: Vec<_> = plan.iter().map(|(e, settings, _)| (*e, Conditions::new(settings))).collect();
+    let plan = Plan::new(args, &stop, &notes)?;
+    let here: Vec<_> = plan.experiments.iter().map(|(e, settings, _)| (*e, Conditions::new(settings))).collect();
     let given = figures::read(&args.rows, &here)?;
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
@@ -200,8 +282,8 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let mut missing = Vec::new();
     let mut figures = Figures::new("", &[]);
     let mut last = String::new();
-    for (experiment, settings, subjects) in &plan {
-        let setting = in_words(settings);
+    for (experiment, settings, subjects) in &plan.experiments {
+        let setting = in_words(settings, subjects);
         if setting != last {
             writeln!(out, "{}{setting}", if last.is_empty() { "" } else { "\n" })?;
         }
@@ -219,7 +301,8 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     }
     let mut notes = notes.take();
     notes.dedup();
-    let written = save(args, (json, page), &figures, &all, &notes)?;
+    let mut written = save(args, (json, page), &figures, &all, &notes)?;
+    written.extend(plan.traces.iter().flat_map(|files| files.written()));
     if !missing.is_empty() || !notes.is_empty() || !written.is_empty() {
         writeln!(out)?;
     }
@@ -316,8 +399,8 @@ fn one(experiment: &Experiment, subjects: &[Subject<'_>], settings: &Settings, m
     all
 }
 
-/// What is the same for all subjects.
-fn in_words(settings: &Settings) -> String {
+/// What is the same for all subjects, and what those are that nobody knows by their names.
+fn in_words(settings: &Settings, subjects: &[Subject<'_>]) -> String {
     let mut words = vec![settings.model.title().to_string(), format!("seed {}", settings.seed)];
     words.push(show::of(settings.runs.into(), "run", "runs"));
     if settings.divisor > 1 {
@@ -338,7 +421,12 @@ fn in_words(settings: &Settings) -> String {
     } else {
         words.push(format!("{:?}", settings.queue));
     }
-    words.join(", ")
+    if !settings.cases.is_empty() {
+        let names: Vec<String> = settings.cases.iter().map(|name| quoted(name)).collect();
+        words.push(format!("only {}", names.join(", ")));
+    }
+    let defined = subjects.iter().filter_map(|s| s.setup.as_ref().map(|setup| format!("{}: {setup}", s.name)));
+    [words.join(", ")].into_iter().chain(defined).collect::<Vec<_>>().join("; ")
 }
 
 /// Of an experiment with charts what they show, and what the paper says; of others the times. With details all figures,
@@ -346,17 +434,19 @@ fn in_words(settings: &Settings) -> String {
 fn print(experiment: &Experiment, rows: &[Row], details: bool, out: &mut dyn Write) -> Result<()> {
     if experiment.charts().is_some() {
         charts(experiment, rows, out)?;
-        if !details {
+        if !details && !rows.iter().any(|r| r.is_asked) {
             return Ok(());
         }
     }
+    let has_charts = experiment.charts().is_some();
+    let is_shown = |r: &&Row| details || r.is_asked || (r.is_headline() && !has_charts);
     let mut metrics: Vec<&str> = Vec::new();
     rows.iter().for_each(|r| {
         if !metrics.contains(&&*r.metric) {
             metrics.push(&r.metric)
         }
     });
-    let mut sorted: Vec<&Row> = rows.iter().filter(|r| details || r.is_headline()).collect();
+    let mut sorted: Vec<&Row> = rows.iter().filter(is_shown).collect();
     let hidden = rows.len() - sorted.len();
     sorted.sort_by_key(|r| metrics.iter().position(|m| *m == r.metric));
     let mut table = plain(&["subject", "metric", "unit", "paper", "ours", "paper's ratio", "our ratio", "holds"]);

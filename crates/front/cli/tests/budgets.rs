@@ -188,6 +188,43 @@ fn an_archive_costs_time_by_its_members_and_no_memory() {
     }
 }
 
+/// Requests of two traces; so many that all that are held back for their order are there.
+const SOME: u64 = 100_000;
+const MORE: u64 = 400_000;
+
+/// What it costs to replay a trace of so many requests, written by somebody.
+fn costs_of_requests(format: &str, requests: u64) -> Cost {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = BufWriter::new(File::create(dir.path().join("trace")).unwrap());
+    if format == "fio" {
+        writeln!(file, "fio version 3 iolog").unwrap();
+    }
+    for n in 0..requests {
+        // Few places, so that the disk itself needs no more memory for more requests.
+        let (us, block) = (n * 20_000, n * 7919 % 50_000);
+        match format {
+            "fio" => writeln!(file, "{us} f write {} 4096", block * 4096),
+            "msr" => writeln!(file, "{},a,0,Write,{},4096,900", 128_166_372_003_061_629 + us * 10, block * 4096),
+            // Nothing ever completes.
+            _ => writeln!(file, "8,0 0 {n} {}.{:06} 9 Q W {} + 8 [a]", us / 1_000_000, us % 1_000_000, block * 8),
+        }
+        .unwrap();
+    }
+    file.flush().unwrap();
+    cost(dir.path(), &["lab", "replay", "trace", "--disk", "st39140,870evo"])
+}
+
+#[test]
+fn a_trace_costs_time_by_its_requests_and_no_memory() {
+    for format in ["fio", "msr", "blkparse"] {
+        let [few, many] = [SOME, MORE].map(|requests| costs_of_requests(format, requests));
+        println!("{format}: {few:?} {many:?}");
+        let budget = Cost { memory: few.memory + 16 * MIB, time: few.time.max(FLOOR) * 3 * (MORE / SOME) as u32 };
+        assert!(many.is_within(budget), "{format}: {SOME} requests {few:?}, {MORE} {many:?}");
+        assert!(many.memory < 128 * MIB, "{format}: {many:?}");
+    }
+}
+
 /// How deep two trees go.
 const SHALLOW: usize = 200;
 const DEEP: usize = 2000;

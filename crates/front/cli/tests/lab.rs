@@ -402,6 +402,121 @@ fn settings_reach_the_run() {
     assert!(elapsed(&["--runs", "2"]).1 > 0.0 && usual.1 == 0.0);
 }
 
+/// A subject that is not compiled in, beside those of the paper or alone.
+#[test]
+fn own_subjects_run_beside_the_papers() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let usual = ["run", "yfs-table3", "--divisor", "500", "--json", "rows.json", "--figures", "figures"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        (out, virtual_rows(&dir.path().join("rows.json")))
+    };
+    let subjects = |rows: &[Value]| {
+        let mut names: Vec<String> = rows.iter().map(|r| r["subject"].as_str().unwrap().into()).collect();
+        names.dedup();
+        names
+    };
+    let mine = "mine=yfs:block=16K,frag=2K,ag=178M,logsize=32M:cache=128M,dirty=6240K";
+    let (out, rows) = run(&["--subject", mine, "--engine", "ffs", "--with", "other=FFS-SU:dirty=1M"]);
+    assert_eq!(subjects(&rows), ["FFS-SU", "FFS-sync", "FFS-async", "FFS-journal", "mine", "other"]);
+    let setup = "yfs, mkfs -o block=16K,frag=2K,ag=178M,logsize=32M, mount -o cache=128M,dirty=6240K";
+    assert!(out.lines().next().unwrap().contains(&format!("; mine: {setup}; other: ffs, mkfs -o ")), "{out}");
+    assert!(fs::read_to_string(dir.path().join("figures/figures.md")).unwrap().contains(setup));
+    for row in &rows {
+        match row["subject"].as_str().unwrap() {
+            "mine" => assert_eq!(row["setup"], setup),
+            "other" => assert!(row["setup"].as_str().unwrap().ends_with(",dirty=6240K,dirty=1M"), "{row}"),
+            _ => assert!(row.get("setup").is_none()),
+        }
+        assert!(row["subject"] != "mine" || row["paper"].is_null() && row["holds"].is_null());
+    }
+    // It is what the laboratory's own is, so it has its figures.
+    let figures = |rows: &[Value], subject: &str| -> Vec<(String, f64)> {
+        let of = rows.iter().filter(|r| r["subject"] == subject);
+        of.map(|r| (r["metric"].as_str().unwrap().into(), r["ours"].as_f64().unwrap())).collect()
+    };
+    let (_, both) = run(&["--subject", "yFS-inline", "--subject", mine]);
+    assert_eq!(subjects(&both), ["yFS-inline", "mine"]);
+    assert_eq!(figures(&both, "mine"), figures(&both, "yFS-inline"));
+    assert_eq!(figures(&both, "mine"), figures(&rows, "mine"));
+    let (_, alone) = run(&["--subject", "logged=yfs:log=16M", "--alone"]);
+    assert_eq!(subjects(&alone), ["logged"]);
+    assert_eq!(alone[0]["setup"], "yfs, a log of 16 MiB");
+}
+
+#[test]
+fn cases_are_chosen_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |experiment: &str, more: &[&str]| {
+        let usual = ["run", experiment, "--divisor", "500", "--json", "rows.json", "--subject", "yFS-inline"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        (out, virtual_rows(&dir.path().join("rows.json")))
+    };
+    let figures = |rows: &[Value]| -> Vec<(String, f64)> {
+        rows.iter().map(|r| (r["metric"].as_str().unwrap().into(), r["ours"].as_f64().unwrap())).collect()
+    };
+    let (out, some) = run("yfs-table2", &["--case", "150,000 FILES", "--case", "50,000 files"]);
+    assert!(out.contains(", only \"50,000 files\", \"150,000 files\"\n"), "{out}");
+    assert!(some.iter().all(|r| r["conditions"]["cases"] == serde_json::json!(["50,000 files", "150,000 files"])));
+    let (_, all) = run("yfs-table2", &[]);
+    let wanted = figures(&all).into_iter().filter(|(metric, _)| !metric.starts_with("200 files"));
+    assert_eq!(figures(&some), wanted.collect::<Vec<_>>());
+    // Of all experiments, those that have the case.
+    let (_, rows) = run("all", &["--case", "10,000 operations"]);
+    assert!(rows.iter().all(|r| r["experiment"] == "yfs-table4"), "{rows:?}");
+    // Rows of some cases do not pass for those of all.
+    fs::rename(dir.path().join("rows.json"), dir.path().join("some.json")).unwrap();
+    let args = ["run", "yfs-table4", "--divisor", "500", "--rows", "some.json"];
+    let (code, _, err) = lab(dir.path(), &args);
+    assert!(code == 1 && err.contains("cases is [\"10,000 operations\"], not none as here"), "{err}");
+}
+
+/// Figures that are given if somebody asks; asking changes no other, nor does writing the requests to a file.
+#[test]
+fn further_figures_and_traces_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let usual =
+            ["run", "yfs-table2", "--divisor", "500", "--subject", "yFS-inline,FFS-sync", "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        (out, virtual_rows(&dir.path().join("rows.json")))
+    };
+    let (_, usual) = run(&[]);
+    let (out, more) = run(&["--also", "latency,amplification,counters", "--trace-out", "a.trace"]);
+    let (again, _) = run(&["--also", "latency,amplification,counters", "--trace-out", "b.trace"]);
+    assert_eq!(again.replace("b-", "a-"), out);
+    assert!(usual.iter().all(|row| more.contains(row)));
+    let figure = |subject: &str, metric: &str| {
+        let metric = format!("300 files, {metric}");
+        let found: Vec<&Value> = more.iter().filter(|r| r["subject"] == subject && r["metric"] == metric).collect();
+        assert_eq!(found.len(), 1, "{subject}, {metric}");
+        found[0]["ours"].as_f64().unwrap()
+    };
+    for subject in ["yFS-inline", "FFS-sync"] {
+        let ranks =
+            ["median", "99%", "99.9%", "largest"].map(|rank| figure(subject, &format!("latency of a call, {rank}")));
+        assert!(ranks.is_sorted() && out.contains("300 files, latency of a call, 99.9%"), "{ranks:?}");
+        assert!(figure(subject, "cache_hits") > 0.0);
+    }
+    // Files that are removed before they are written cost nothing, but for the names that are written at once.
+    let written = ["yFS-inline", "FFS-sync"].map(|s| figure(s, "write amplification of the file system"));
+    assert!(written[0] > 0.0 && written[0] < 1.0 && written[1] > 1.0, "{written:?}");
+    // One waits for the disk in each creation, the other hardly ever.
+    assert!(figure("FFS-sync", "latency of a call, 99%") > 5000.0);
+    assert!(figure("yFS-inline", "latency of a call, 99%") < 1000.0);
+    let names: Vec<String> = files(dir.path()).into_keys().filter(|name| name.ends_with(".trace")).collect();
+    let subjects = ["FFS-sync", "yFS-inline"].iter();
+    let cases = |s: &&str| ["100-000", "150-000", "50-000"].map(|case| format!("{s}-{case}-files.trace"));
+    let wanted: Vec<String> = subjects.flat_map(cases).collect();
+    let of = |run: &str| wanted.iter().map(|name| format!("{run}-{name}")).collect::<Vec<_>>();
+    assert_eq!(names, [of("a"), of("b")].concat());
+    let bytes = |name: &String| fs::read(dir.path().join(name)).unwrap();
+    assert!(of("a").iter().zip(&of("b")).all(|(a, b)| bytes(a) == bytes(b)));
+}
+
 #[test]
 fn unknown_names_are_told_with_the_known_ones() {
     let dir = tempfile::tempdir().unwrap();
@@ -414,6 +529,27 @@ fn unknown_names_are_told_with_the_known_ones() {
             &["all", "--engine", "ffs", "--subject", "yFS-inline"],
             "arbor lab: none of the subjects yFS-inline is one of",
         ),
+        (
+            &["all", "--subject", "mine=ext5::"],
+            "arbor lab: subject mine: no engine is called \"ext5\"; there are yfs, ",
+        ),
+        (&["yfs-table1", "--subject", "mine=yfs:x=1:"], "arbor lab: subject mine: mkfs: unknown option \"x\""),
+        (
+            &["yfs-table1", "--subject", "mine=yfs:block=3K"],
+            "arbor lab: subject mine: mkfs: option block: 3072 is not ",
+        ),
+        (
+            &["yfs-table1", "--subject", "mine=yfs::cache=1K"],
+            "arbor lab: subject mine: mount: option cache: 1024 bytes",
+        ),
+        (&["yfs-table1", "--subject", "ffs-su=yfs"], "arbor lab: subject ffs-su: there is one of this name already"),
+        (
+            &["yfs-table2", "--case", "5 files"],
+            "arbor lab: no case is called \"5 files\"; yfs-table2 has \"50,000 files\", \"100,000 files\", ",
+        ),
+        (&["yfs-table1", "--case", "x"], "arbor lab: no case is called \"x\"; yfs-table1 has a single one without"),
+        (&["yfs-table1", "--alone"], "arbor lab: --alone: no subject is defined"),
+        (&["yfs-table1", "--trace-out", "no/trace"], "arbor lab: no: No such file or directory"),
         (&["all", "--rows", "none.json"], "arbor lab: none.json: No such file or directory"),
         (&["all", "--json", "no/rows.json"], "arbor lab: no/rows.json: No such file or directory"),
     ] {

@@ -30,6 +30,9 @@ pub struct Conditions {
     /// The size of the volume, bytes, if it is a part of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
+    /// The workloads, if not all of the experiment were run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cases: Vec<String>,
     /// Order of the driver's queue.
     pub scheduler: String,
     /// Most requests with the disk at once, if the driver limits them.
@@ -64,6 +67,7 @@ impl Conditions {
             cpu_kib_ns: settings.charge.kib_ns,
             cpu_compare_ns: settings.charge.compare_ns,
             partition_bytes: settings.partition_bytes,
+            cases: settings.cases.clone(),
             scheduler: match queue.scheduler {
                 Scheduler::Clook => "clook",
                 Scheduler::Fifo => "fifo",
@@ -129,6 +133,7 @@ mod tests {
             (charge(0, 5, 0), "cpu_kib_ns is 5, not 0"),
             (charge(0, 0, 5), "cpu_compare_ns is 5, not none"),
             (Settings { partition_bytes: Some(5), ..settings() }, "partition_bytes is 5, not none"),
+            (Settings { cases: vec!["a".into()], ..settings() }, "cases is [\"a\"], not none"),
             (queue(&|q| q.scheduler = Scheduler::Sstf), "scheduler is \"sstf\", not \"clook\""),
             (queue(&|q| q.depth = 4), "queue_depth is 4, not none"),
             (queue(&|q| q.max_transfer_bytes = 0), "max_transfer_bytes is 0, not 131072"),

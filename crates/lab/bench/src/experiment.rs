@@ -197,6 +197,40 @@ pub enum Quantity {
     /// Bytes of log for each call that changes names: creation, removal, renaming. An engine may join the
     /// transactions of several calls, so that its own count of them says less.
     LogPerChange,
+    /// How long a call takes, us. Background work, which would run beside the program, is between calls.
+    Latency(Rank),
+    /// Bytes written to the file system's disk for each byte that the program wrote, with what a part leaves to be
+    /// written after it. A log on a disk of its own does not count.
+    WriteAmplification,
+    /// By how much a counter of the engine has grown.
+    Counter(&'static str),
+}
+
+/// One of many times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rank {
+    /// Half of them are not longer.
+    Median,
+    /// 99 of 100 are not longer.
+    P99,
+    /// 999 of 1,000 are not longer.
+    P999,
+    /// None is longer.
+    Largest,
+}
+
+impl Rank {
+    /// All of them.
+    pub const ALL: [Rank; 4] = [Rank::Median, Rank::P99, Rank::P999, Rank::Largest];
+
+    fn name(self) -> &'static str {
+        match self {
+            Rank::Median => "latency of a call, median",
+            Rank::P99 => "latency of a call, 99%",
+            Rank::P999 => "latency of a call, 99.9%",
+            Rank::Largest => "latency of a call, largest",
+        }
+    }
 }
 
 impl Quantity {
@@ -235,6 +269,9 @@ impl Quantity {
             Quantity::Kind(Kind::Data) => ("disk time, data", "s"),
             Quantity::Kind(_) => ("disk time, other metadata", "s"),
             Quantity::LogPerChange => ("log for each change of names", "bytes"),
+            Quantity::Latency(rank) => (rank.name(), "us"),
+            Quantity::WriteAmplification => ("write amplification of the file system", ""),
+            Quantity::Counter(name) => (name, ""),
         }
     }
 

@@ -47,6 +47,7 @@ pub mod op;
 #[cfg(unix)]
 pub mod peer;
 pub mod picture;
+mod record;
 mod report;
 pub mod rows;
 pub mod sheets;
@@ -57,7 +58,8 @@ pub use charts::Drawing;
 pub use conditions::Conditions;
 pub use experiment::Experiment;
 pub use figures::{Figures, Setting};
-pub use measure::{Settings, Setup, Subject, System};
+pub use measure::{More, Settings, Setup, Subject, System};
+pub use record::{Kept, Traced, Traces};
 pub use report::report;
 pub use rows::{Progress, Results, Row, from_json, run, to_json};
 

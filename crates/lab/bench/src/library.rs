@@ -4,8 +4,11 @@ use crate::ground::{Ground, Seen};
 use crate::op::{Dir, Listed, Op};
 use arbor_base::vfs::{Attr, Cx, Errno, Error, FileSystem, FileType, Ino, Result, SetAttr, SetTime, Time, mode};
 use arbor_base::vfs::{Clock, ManualClock};
+use arbor_simdisk::Latencies;
 use arbor_torture::rng::pattern;
 use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// A clock that the ground can move on.
@@ -68,6 +71,9 @@ pub struct Library<'a> {
     credit_ns: u64,
     /// Names that the engine has compared, as far as they were charged.
     compared: u64,
+    /// When the call that is made now began.
+    begun: Time,
+    latencies: Rc<RefCell<Latencies>>,
 }
 
 /// A directory the program knows: where its name is, and its inode with one lookup count, if it was needed
@@ -95,9 +101,16 @@ impl<'a> Library<'a> {
             open: FxHashMap::default(),
             using: 0,
             compared: 0,
+            begun: Time::default(),
+            latencies: Rc::default(),
             deadline: Time::default(),
             credit_ns: 0,
         }
+    }
+
+    /// How long calls take, on the virtual clock; whoever has this may take them out.
+    pub fn latencies(&self) -> Rc<RefCell<Latencies>> {
+        self.latencies.clone()
     }
 
     /// Gives the file system back, with no inode of it held.
@@ -121,8 +134,15 @@ impl<'a> Library<'a> {
         }
     }
 
-    /// One call has been made.
+    /// One call has been made; what it took counts from the one before it, or from the background work between them.
     fn charge(&mut self, seen: &mut Seen, bytes: u64) {
+        self.pay(seen, bytes);
+        let now = self.time.now();
+        self.latencies.borrow_mut().add(ns_until(std::mem::replace(&mut self.begun, now), now));
+    }
+
+    /// What a call costs the processor.
+    fn pay(&mut self, seen: &mut Seen, bytes: u64) {
         seen.calls += 1;
         let names_ns = if self.charge.compare_ns > 0 { self.compared_since() * self.charge.compare_ns } else { 0 };
         let ns = self.charge.call_ns + bytes * self.charge.kib_ns / 1024 + names_ns;
@@ -177,6 +197,7 @@ impl<'a> Library<'a> {
     }
 
     fn op(&mut self, op: &Op, seen: &mut Seen) -> Result<()> {
+        self.begun = self.time.now();
         match op {
             Op::Mkdir { parent, name, dir } => {
                 let ino = self.dir(*parent)?;
@@ -200,8 +221,11 @@ impl<'a> Library<'a> {
                 self.leave(*dir);
             }
             Op::Sync => self.fs.syncfs()?,
-            Op::Remount => self.remount(Leave::Unmount)?,
-            Op::PowerCut => self.remount(Leave::PowerCut)?,
+            Op::Remount | Op::PowerCut => {
+                self.remount(if *op == Op::Remount { Leave::Unmount } else { Leave::PowerCut })?;
+                self.pay(seen, 0);
+                return Ok(());
+            }
             Op::Think { ns } => {
                 self.think(*ns);
                 return Ok(());

@@ -1,21 +1,21 @@
 //! One run of one workload on one engine on a simulated disk, phase by phase. `peer` does the same for file systems
 //! that are no engines.
 
-use crate::experiment::{Case, END, FOUND, MOUNT, NEXT, Part, Quantity};
+use crate::experiment::{Case, END, FOUND, MOUNT, NEXT, Part, Quantity, Rank};
 use crate::ground::{Counts, Event, Ground, Outcome, Phase, Seen, Stoppable, run};
 use crate::library::{Charge, Leave, Library, VirtualTime};
 use crate::op::{Op, Program};
 use crate::picture::{Map, Picture};
+use crate::record::{Kept, Recorder, Traces};
 use crate::workload::primitive::{Chain, Ops};
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::{
     Clock, Devices, Engine, Errno, Error, FileSystem, FormatOptions, MountOptions, Options, Result, Time,
 };
-use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, SsdStats, Stats};
+use arbor_simdisk::{HostQueue, Latencies, Model, SimClock, SimDevice, SsdStats, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
-#[cfg(unix)]
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,6 +27,8 @@ pub struct Subject<'a> {
     pub name: String,
     /// What it is.
     pub system: System<'a>,
+    /// Engine and options in words, if it is none of those that everybody knows by their names.
+    pub setup: Option<String>,
 }
 
 /// A file system that workloads run on.
@@ -80,14 +82,48 @@ pub struct Settings {
     pub source: Option<Setup<'static>>,
     /// Once it is set, a run ends with an error before its next operation.
     pub stop: Arc<AtomicBool>,
+    /// Only the workloads of these names; all, if there are none.
+    pub cases: Vec<String>,
+    /// What is given besides the quantities that an experiment asks for.
+    pub more: Vec<More>,
+    /// Where the requests of the first run of each workload on each subject go.
+    pub traces: Option<Arc<dyn Traces>>,
+}
+
+/// Quantities that are given of each part if somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum More {
+    /// How long calls take.
+    Latency,
+    /// Bytes written for each byte, by the file system and by the flash.
+    Amplification,
+    /// All counters of the engine.
+    Counters,
 }
 
 impl Settings {
     /// One run of the paper's size on `model`, without charges and a source.
     pub fn new(model: Model) -> Settings {
         let (queue, charge) = (HostQueue::default(), Charge::default());
-        let stop = Arc::default();
-        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, partition_bytes: None, source: None, stop }
+        Settings {
+            model,
+            queue,
+            charge,
+            runs: 1,
+            seed: 1,
+            divisor: 1,
+            partition_bytes: None,
+            source: None,
+            stop: Arc::default(),
+            cases: Vec::new(),
+            more: Vec::new(),
+            traces: None,
+        }
+    }
+
+    /// Whether a workload of this name is run.
+    pub fn has_case(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|case| case.eq_ignore_ascii_case(name))
     }
 }
 
@@ -117,6 +153,8 @@ pub struct PhaseSample {
     pub counters: Vec<(&'static str, u64)>,
     /// What is used of the volume at its end besides what an empty one needs, bytes, if it is mounted then.
     pub used_bytes: Option<u64>,
+    /// How long calls took, if that is known.
+    pub calls: Latencies,
 }
 
 impl PhaseSample {
@@ -146,20 +184,20 @@ pub struct Sample {
     pub picture: Option<Picture>,
 }
 
-/// Formats, mounts with nothing cached, runs the workloads one after the other, unmounts. `with_picture` keeps a trace
-/// and describes the volume. A sample for each workload; what there is to see is with the first one.
+/// Formats, mounts with nothing cached, runs the workloads one after the other, unmounts. A sample for each workload;
+/// what there is to see is with the first one.
 pub fn sample(
     subject: &Subject<'_>,
     cases: &[Case],
     settings: &Settings,
     seed: u64,
-    with_picture: bool,
+    kept: Kept,
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Vec<Sample>, String> {
     match &subject.system {
-        System::Engine(setup) => of_engine(&subject.name, setup, cases, settings, seed, with_picture, tell),
+        System::Engine(setup) => of_engine(&subject.name, setup, cases, settings, seed, kept, tell),
         #[cfg(unix)]
-        System::Peer(start) => crate::peer::sample(&subject.name, &**start, cases, settings, seed, with_picture, tell),
+        System::Peer(start) => crate::peer::sample(&subject.name, &**start, cases, settings, seed, kept, tell),
     }
     .map(Sample::split)
     .map_err(|e| format!("{}: {e}", subject.name))
@@ -184,39 +222,56 @@ fn of_engine(
     cases: &[Case],
     settings: &Settings,
     seed: u64,
-    with_picture: bool,
+    kept: Kept,
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
     let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
     let model = cases.iter().find_map(|case| case.load.drive(&settings.model));
     let model = model.as_ref().unwrap_or(&settings.model);
-    let bench = Bench::new(setup, (model, settings), volume_bytes.or(settings.partition_bytes), with_picture)?;
+    let bench = Bench::new(setup, (model, settings), volume_bytes.or(settings.partition_bytes), kept.picture)?;
     let text = |e: &dyn std::fmt::Display| e.to_string();
+    let mut recorder = Recorder::new(kept);
+    bench.disk.set_tracing(recorder.is_wanted());
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
-    bench.disk.set_tracing(with_picture);
+    recorder.run_begins(&bench.disk);
     let mut program = program(cases, settings, seed, &reads_ns(cases, settings, seed)?);
     let remount = Box::new(|fs, leave| bench.remount(fs, leave));
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    bench.meter.borrow_mut().calls = ground.latencies();
     let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
-        if let Event::Phase(name) = event {
-            bench.meter.borrow_mut().mark(name);
+        match event {
+            Event::Phase(name) => {
+                bench.meter.borrow_mut().mark(name);
+                recorder.phase(name, &bench.disk);
+            }
+            Event::Progress(..) => recorder.take(&bench.disk),
         }
         tell(event);
     };
     let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| text(&e))?;
     bench.meter.borrow_mut().mark(END);
-    let trace = with_picture.then(|| bench.disk.take_trace());
+    recorder.phase(END, &bench.disk);
+    let trace = recorder.seen();
     let fs = ground.into_inner().into_inner();
     bench.unmount(fs).and_then(|()| bench.map("at the end")).map_err(|e| text(&e))?;
+    recorder.take(&bench.disk);
+    recorder.finish().map_err(|e| format!("trace: {e}"))?;
     let mut phases = bench.meter.into_inner().finish();
     // What came before the first mark is making the volume and mounting it.
     phases.remove(0);
     let maps = bench.maps.into_inner();
     let picture = trace.map(|trace| Picture::new(name, cases, settings, &trace, &phases, maps));
     Ok(Sample { phases, outcome, has_kinds: true, picture })
+}
+
+/// Whether a volume of a subject can be made and mounted on the disk of a run; the error says what cannot.
+pub fn try_out(setup: &Setup<'_>, settings: &Settings) -> std::result::Result<(), String> {
+    let bench = Bench::new(setup, (&settings.model, settings), settings.partition_bytes, false)?;
+    bench.format().map_err(|e| format!("mkfs: {e}"))?;
+    bench.mount().and_then(|fs| bench.unmount(fs)).map_err(|e| format!("mount: {e}"))
 }
 
 /// How long a program that copies waits for each file of its source: the source is on a disk of its own, nothing of
@@ -369,14 +424,16 @@ struct Meter {
     counters: Vec<(&'static str, u64)>,
     /// What was used of the volume when it was new, bytes.
     empty_bytes: Option<u64>,
+    /// How long the calls of this phase took.
+    calls: Rc<RefCell<Latencies>>,
     phases: Vec<PhaseSample>,
 }
 
 impl Meter {
     fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
         let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
-        let (name, counters, phases) = (MOUNT, Vec::new(), Vec::new());
-        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, phases }
+        let (name, counters, phases, calls) = (MOUNT, Vec::new(), Vec::new(), Rc::default());
+        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, calls, phases }
     }
 
     fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
@@ -408,6 +465,7 @@ impl Meter {
             disk: self.disk.stats(),
             counters,
             used_bytes: self.used_bytes().zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty)),
+            calls: self.calls.take(),
         });
         self.disk.reset_stats();
         (self.name, self.begun_ns, self.begun_s, self.counters) = (next, now_ns, now_s, counted);
@@ -463,6 +521,37 @@ impl Sample {
         self.outcome.phases.iter().filter(|p| part.phases.contains(&p.name)).map(|p| what(&p.counts)).sum()
     }
 
+    /// How long the calls of a part took.
+    fn latency_us(&self, part: &Part, rank: Rank) -> Option<f64> {
+        let mut calls = Latencies::default();
+        self.phases_of(part.phases).for_each(|phase| calls.merge(&phase.calls));
+        let ns = match rank {
+            Rank::Median => calls.within_ns(500),
+            Rank::P99 => calls.within_ns(990),
+            Rank::P999 => calls.within_ns(999),
+            Rank::Largest => Some(calls.largest_ns()).filter(|_| calls.count() > 0),
+        };
+        ns.map(|ns| ns as f64 / 1e3)
+    }
+
+    fn write_amplification(&self, part: &Part) -> Option<f64> {
+        let after = Part { phases: part.after, ..*part };
+        let program = self.counts(part, |c| c.written_bytes) + self.counts(&after, |c| c.written_bytes);
+        let disk = |phases| self.phases_of(phases).map(|p| p.disk.write_bytes).sum::<u64>();
+        over((disk(part.phases) + disk(part.after)) as f64, program as f64)
+    }
+
+    fn flash_written(&self, part: &Part) -> Option<f64> {
+        let ssd = |f: fn(&SsdStats) -> u64| self.phases_of(part.phases).map(|p| p.disk.ssd.as_ref().map(f)).sum();
+        let (flash, host): (Option<u64>, Option<u64>) = (ssd(|s| s.flash_bytes), ssd(|s| s.host_bytes));
+        over(flash? as f64, host? as f64)
+    }
+
+    /// Names of the counters of a part.
+    pub(crate) fn counters(&self, part: &Part) -> impl Iterator<Item = &'static str> {
+        self.phases_of(part.phases).take(1).flat_map(|p| p.counters.iter().map(|(name, _)| *name))
+    }
+
     /// By how much one of the engine's counters has grown in a part, if it has it.
     fn counted(&self, part: &Part, name: &str) -> Option<u64> {
         self.phases_of(part.phases).map(|p| p.counter(name)).sum()
@@ -473,7 +562,6 @@ impl Sample {
         let sum = |f: &dyn Fn(&PhaseSample) -> u64| self.phases_of(part.phases).map(f).sum::<u64>() as f64;
         let elapsed_s = sum(&|p| p.elapsed_ns) / 1e9;
         let requests = sum(&|p| p.disk.requests);
-        let over = |a: f64, b: f64| (b > 0.0).then_some(a / b);
         match quantity {
             Quantity::Elapsed => Some(elapsed_s),
             Quantity::RemovalRate => over(self.counts(part, |c| c.files_removed) as f64, elapsed_s),
@@ -503,12 +591,7 @@ impl Sample {
             Quantity::Written => Some(sum(&|p| p.disk.write_bytes) / 1e6),
             Quantity::LogWritten if !self.has_kinds => None,
             Quantity::LogWritten => Some(sum(&|p| p.disk.kind(Kind::Log).bytes) / 1e6),
-            Quantity::FlashWritten => {
-                let ssd =
-                    |f: fn(&SsdStats) -> u64| self.phases_of(part.phases).map(|p| p.disk.ssd.as_ref().map(f)).sum();
-                let (flash, host): (Option<u64>, Option<u64>) = (ssd(|s| s.flash_bytes), ssd(|s| s.host_bytes));
-                over(flash? as f64, host? as f64)
-            }
+            Quantity::FlashWritten => self.flash_written(part),
             Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
             Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
             Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
@@ -534,8 +617,15 @@ impl Sample {
                 // An engine that counts a log but has none has nothing to say.
                 over(bytes.filter(|n| *n > 0)? as f64, self.counts(part, changes) as f64)
             }
+            Quantity::Latency(rank) => self.latency_us(part, rank),
+            Quantity::WriteAmplification => self.write_amplification(part),
+            Quantity::Counter(name) => self.counted(part, name).map(|n| n as f64),
         }
     }
+}
+
+fn over(a: f64, b: f64) -> Option<f64> {
+    (b > 0.0).then_some(a / b)
 }
 
 #[cfg(test)]
@@ -551,10 +641,39 @@ mod tests {
         disk.drain();
         let (counters, used_bytes, processor_s) = (Vec::new(), None, None);
         let disk = disk.stats();
-        let phases =
-            vec![PhaseSample { name: "p", begun_ns: 0, elapsed_ns: 1, processor_s, disk, counters, used_bytes }];
+        let (name, begun_ns, elapsed_ns, calls) = ("p", 0, 1, Latencies::default());
+        let phases = vec![PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes, calls }];
         let outcome = Outcome { phases: Vec::new(), digest: Default::default() };
         Sample { phases, outcome, has_kinds: true, picture: None }
+    }
+
+    #[test]
+    fn what_calls_took_and_what_was_written_for_what() {
+        let mut sample = phase("st39140", |disk| {
+            (0..3).for_each(|i| disk.write_at(Kind::Data, i << 20, &[0; 8192]).unwrap());
+        });
+        let after = PhaseSample { name: "after", ..sample.phases[0].clone() };
+        sample.phases.push(after);
+        sample.phases[0].counters = vec![("one", 1), ("other", 5)];
+        (1..=2000).for_each(|us| sample.phases[0].calls.add(us * 1000));
+        let counts = Counts { written_bytes: 8192, ..Counts::default() };
+        sample.outcome.phases.push(Phase { name: "p", counts });
+        let part = Part::new("", &["p"]);
+        let figure = |quantity| sample.quantity(&part, quantity);
+        let times = Rank::ALL.map(|rank| figure(Quantity::Latency(rank)).unwrap());
+        // Figures are at most a thousandth too long, and the largest is not.
+        let near = times.iter().zip([1000.0, 1980.0, 1998.0, 2000.0]);
+        assert!(near.clone().all(|(time, exact)| (exact..=exact * 1.001).contains(time)), "{times:?}");
+        assert_eq!(times[3], 2000.0);
+        assert_eq!(figure(Quantity::WriteAmplification), Some(3.0));
+        let with_rest = Part { after: &["after"], ..part };
+        assert_eq!(sample.quantity(&with_rest, Quantity::WriteAmplification), Some(6.0));
+        assert_eq!((figure(Quantity::Counter("other")), figure(Quantity::Counter("none"))), (Some(5.0), None));
+        assert_eq!(sample.counters(&part).collect::<Vec<_>>(), ["one", "other"]);
+        // No calls, no program.
+        let none = Part::new("", &["after"]);
+        assert_eq!(Rank::ALL.map(|rank| sample.quantity(&none, Quantity::Latency(rank))), [None; 4]);
+        assert_eq!(sample.quantity(&none, Quantity::WriteAmplification), None);
     }
 
     #[test]

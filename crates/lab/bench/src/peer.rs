@@ -13,7 +13,8 @@ use crate::library::Charge;
 use crate::measure::{PhaseSample, Sample, Settings, program, reads_ns};
 use crate::op::Op;
 use crate::picture::Picture;
-use arbor_simdisk::{Stats, Trace};
+use crate::record::{Kept, Recorder};
+use arbor_simdisk::{Latencies, Stats, Trace};
 use std::cell::RefCell;
 use std::io;
 use std::path::PathBuf;
@@ -52,7 +53,7 @@ pub(crate) fn sample(
     cases: &[Case],
     settings: &Settings,
     seed: u64,
-    with_picture: bool,
+    kept: Kept,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Sample, String> {
     if cases.iter().any(|case| case.load.volume_bytes(1).is_some()) {
@@ -61,7 +62,8 @@ pub(crate) fn sample(
     let text = |e: io::Error| e.to_string();
     // Before the kernel's memory is limited: this needs some of its own.
     let reads_ns = reads_ns(cases, settings, seed)?;
-    let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
+    let mut recorder = Recorder::new(kept);
+    let meter = Rc::new(RefCell::new(Meter::new(start(settings, recorder.is_wanted())?).map_err(text)?));
     let mut program = program(cases, settings, seed, &reads_ns);
     let ground = Mounted::new(meter.clone(), settings.charge);
     let mut ground = Stoppable { ground, stop: &settings.stop };
@@ -80,8 +82,12 @@ pub(crate) fn sample(
     let mut phases = meter.phases().map_err(text)?;
     // What came before the first mark is mounting.
     phases.remove(0);
-    let trace = if with_picture { Some(meter.peer.take_trace().map_err(text)?) } else { None };
-    let picture = trace.map(|trace| Picture::new(name, cases, settings, &trace, &phases, Vec::new()));
+    if recorder.is_wanted() {
+        recorder.add(meter.peer.take_trace().map_err(text)?);
+    }
+    let seen = recorder.seen();
+    recorder.finish().map_err(|e| format!("trace: {e}"))?;
+    let picture = seen.map(|trace| Picture::new(name, cases, settings, &trace, &phases, Vec::new()));
     Ok(Sample { phases, outcome, has_kinds: false, picture })
 }
 
@@ -121,7 +127,8 @@ impl Meter {
         // After an unmount there is another file system there; no part ends with one.
         let used = used_bytes(&*self.peer).zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty));
         let used_bytes = used.filter(|_| name != MOUNT && name != END);
-        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes });
+        let calls = Latencies::default();
+        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes, calls });
         (self.name, self.begun_ns) = (next, now_ns);
     }
 

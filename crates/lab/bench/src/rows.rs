@@ -1,11 +1,12 @@
 //! Figures beside those of a paper.
 
 use crate::conditions::Conditions;
-use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity};
+use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity, Rank};
 use crate::ground::Event;
 use crate::interval::{Interval, deviation};
-use crate::measure::{Sample, Settings, Subject, sample};
+use crate::measure::{More, Sample, Settings, Subject, sample};
 use crate::picture::Picture;
+use crate::record::{Kept, Traced};
 use arbor_base::device::Kind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,12 @@ pub struct Row {
     /// Whether both ratios say the same, see [`holds`], everywhere in the interval of ours; none if its ends differ. Of the
     /// log, where the paper's figure is a bound, whether ours is below.
     pub holds: Option<bool>,
+    /// Engine and options of a subject that is not known by its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// Whether the settings asked for it, and not the experiment.
+    #[serde(skip)]
+    pub is_asked: bool,
     /// The settings it was measured with; rows of older versions do not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Conditions>,
@@ -173,11 +180,20 @@ pub fn run(
     let with_pictures = experiment.charts().is_none() || experiment.cases.len() == 1;
     for subject in subjects {
         let goes_on = experiment.series.contains(&&*subject.name);
-        let all: Vec<Case> =
-            experiment.cases.iter().map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
+        let wanted = experiment.cases.iter().filter(|case| settings.has_case(case.name));
+        let all: Vec<Case> = wanted.map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
         for cases in all.chunk_by(|_, next| goes_on && !next.load.begins_anew()) {
             let mut samples: Vec<Vec<Sample>> = cases.iter().map(|_| Vec::new()).collect();
             let titles: Vec<String> = cases.iter().map(|case| case.title(settings.divisor)).collect();
+            let kept = |run: u32, seed: u64| -> Result<Kept, String> {
+                if run > 1 {
+                    return Ok(Kept::default());
+                }
+                let cases = cases.iter().map(|case| case.name).filter(|name| !name.is_empty()).collect();
+                let of = Traced { experiment: experiment.name, subject: &subject.name, cases };
+                let kept = Kept::traced(&of, settings, seed).map_err(|e| format!("{}: trace: {e}", subject.name))?;
+                Ok(Kept { picture: with_pictures, ..kept })
+            };
             for run in 1..=settings.runs.max(1) {
                 let (mut phase, mut at) = ("", 0);
                 let mut tell = |event: Event| match event {
@@ -192,7 +208,7 @@ pub fn run(
                     }
                 };
                 let seed = settings.seed.wrapping_add(u64::from(run) - 1);
-                let measured = sample(subject, cases, settings, seed, with_pictures && run == 1, &mut tell)?;
+                let measured = sample(subject, cases, settings, seed, kept(run, seed)?, &mut tell)?;
                 for (all, mut sample) in samples.iter_mut().zip(measured) {
                     let picture = sample.picture.take();
                     results.pictures.extend(picture.map(|p| Picture { experiment: experiment.name, ..p }));
@@ -202,6 +218,7 @@ pub fn run(
             for (case, samples) in cases.iter().zip(&samples) {
                 results.rows.extend(rows(experiment, subject, case, settings, samples));
                 results.notes.extend(too_short(experiment, subject, case, settings, samples));
+                results.notes.extend(unknown_latency(experiment, subject, case, settings, samples));
             }
         }
     }
@@ -219,8 +236,7 @@ fn rows(
     let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1);
     let mut rows = Vec::new();
     for part in case.parts {
-        let classes = (0..FOUND.len()).map(Quantity::Found);
-        for quantity in ALWAYS.into_iter().chain(classes).filter(|q| belongs(experiment, part, *q)) {
+        for (quantity, is_asked) in quantities(experiment, (case, part), settings, samples) {
             let values: Vec<f64> = samples.iter().filter_map(|s| s.quantity(part, quantity)).collect();
             let given = part.paper.iter().find(|p| p.0 == quantity);
             let Some(Interval { mean: ours, .. }) = Interval::of(&values) else { continue };
@@ -239,11 +255,43 @@ fn rows(
                 our_ratio: None,
                 ratio_half: 0.0,
                 holds: bound.map(|bound| ours < bound),
+                setup: subject.setup.clone(),
+                is_asked,
                 conditions: Some(Conditions::new(settings)),
             });
         }
     }
     rows
+}
+
+/// What is given of a part: what belongs to it, also if only a chart or the paper has it, and what only the settings ask
+/// for.
+fn quantities(
+    experiment: &Experiment,
+    (case, part): (&Case, &Part),
+    settings: &Settings,
+    samples: &[Sample],
+) -> Vec<(Quantity, bool)> {
+    let classes = (0..FOUND.len()).map(Quantity::Found);
+    let charts = experiment.charts().map_or(&[][..], |charts| charts.charts);
+    let shown = charts.iter().map(|chart| chart.quantity).chain(part.paper.iter().map(|p| p.0));
+    let usual = ALWAYS.into_iter().chain(classes).chain(shown).filter(|q| belongs(experiment, part, *q));
+    let counters = || samples.iter().take(1).flat_map(|sample| sample.counters(part)).map(Quantity::Counter);
+    // Where two parts have one name, their rows would too.
+    let is_first = case.parts.iter().find(|p| p.name == part.name).is_some_and(|first| std::ptr::eq(first, part));
+    let asked = settings.more.iter().filter(|_| is_first).flat_map(|more| match more {
+        More::Latency => Rank::ALL.map(Quantity::Latency).into(),
+        More::Amplification => vec![Quantity::WriteAmplification, Quantity::FlashWritten],
+        More::Counters => counters().collect(),
+    });
+    let mut all: Vec<(Quantity, bool)> = Vec::new();
+    for (quantity, is_asked) in usual.map(|q| (q, false)).chain(asked.map(|q| (q, true))) {
+        match all.iter_mut().find(|(there, _)| *there == quantity) {
+            Some((_, there)) => *there |= is_asked,
+            None => all.push((quantity, is_asked)),
+        }
+    }
+    all
 }
 
 /// Rates that could not be measured, since no virtual time passed.
@@ -264,6 +312,19 @@ fn too_short(
     missing.map(note).collect()
 }
 
+/// That nobody looked how long calls took, although it was asked for.
+fn unknown_latency(
+    experiment: &Experiment,
+    subject: &Subject<'_>,
+    case: &Case,
+    settings: &Settings,
+    samples: &[Sample],
+) -> Option<String> {
+    let has_latency = |part: &Part| samples.iter().any(|s| s.quantity(part, Quantity::Latency(Rank::Median)).is_some());
+    let is_missing = settings.more.contains(&More::Latency) && !case.parts.iter().any(has_latency);
+    is_missing.then(|| format!("{}, {}: latency of calls: not known", experiment.name, subject.name))
+}
+
 /// What the paper says a figure is below.
 fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity) -> Option<f64> {
     let (subjects, bytes) = experiment.log_bound;
@@ -273,7 +334,8 @@ fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity)
 /// Quantities for a second.
 const RATES: [Quantity; 3] = [Quantity::RemovalRate, Quantity::FileRate, Quantity::Throughput];
 /// Quantities that are given only where a chart shows them.
-const ASKED: [Quantity; 10] = [
+const ASKED: [Quantity; 11] = [
+    Quantity::WriteAmplification,
     Quantity::TransactionRate,
     Quantity::WriteCost,
     Quantity::Moved,
@@ -286,9 +348,10 @@ const ASKED: [Quantity; 10] = [
     Quantity::FlashWritten,
 ];
 
-/// Whether it is one of these, or a class of something.
+/// Whether it is one of these, or one of many of a sort.
 fn is_asked(quantity: Quantity) -> bool {
-    ASKED.contains(&quantity) || matches!(quantity, Quantity::Found(_))
+    let is_of_many = matches!(quantity, Quantity::Found(_) | Quantity::Latency(_) | Quantity::Counter(_));
+    ASKED.contains(&quantity) || is_of_many
 }
 
 /// Of many workloads only this is given besides what the charts show.
@@ -312,7 +375,7 @@ fn belongs(experiment: &Experiment, part: &Part, quantity: Quantity) -> bool {
     match quantity {
         Quantity::RemovalRate => has_removal,
         Quantity::FileRate | Quantity::Throughput => false,
-        _ if is_asked(quantity) => false,
+        _ if is_asked(quantity) => part.paper.iter().any(|p| p.0 == quantity),
         Quantity::RequestsAfter | Quantity::ElapsedAfter => !part.after.is_empty(),
         _ => !has_removal,
     }
@@ -438,6 +501,8 @@ mod tests {
             our_ratio: None,
             ratio_half: 0.0,
             holds: None,
+            setup: None,
+            is_asked: false,
             conditions: None,
         }
     }
@@ -503,6 +568,30 @@ mod tests {
             assert!((got - ratio).abs() < 0.06, "{subject}, {metric}: {got}");
             assert_eq!((rows[0].our_ratio, rows[1].our_ratio), (Some(1.0), None));
         }
+    }
+
+    #[test]
+    fn who_asks_gets_figures() {
+        const ASKED: Quantity = Quantity::Latency(Rank::P99);
+        const PARTS: &[Part] = &[
+            Part { paper: &[(ASKED, [1.0; 3])], ..Part::new("a", &["extract"]) },
+            Part::new("b", &["remove"]),
+            Part::new("b", &["remove"]),
+        ];
+        let experiment = Experiment { cases: &[], ..ALL[2] };
+        let case = Case { parts: PARTS, ..ALL[2].cases[0] };
+        let given = |at: usize, more: &[More]| {
+            let settings = Settings::new(arbor_simdisk::Model::named("st39140").unwrap());
+            quantities(&experiment, (&case, &PARTS[at]), &Settings { more: more.into(), ..settings }, &[])
+        };
+        assert_eq!(given(0, &[]).iter().filter(|(q, _)| is_asked(*q)).collect::<Vec<_>>(), [&(ASKED, false)]);
+        assert!(given(1, &[]).iter().all(|(q, is_asked_for)| !is_asked(*q) && !is_asked_for));
+        let latencies = Rank::ALL.map(|rank| (Quantity::Latency(rank), true));
+        assert!(latencies.iter().all(|wanted| given(1, &[More::Latency, More::Latency]).contains(wanted)));
+        assert!(given(0, &[More::Latency]).contains(&(ASKED, true)));
+        assert!(given(1, &[More::Amplification]).contains(&(Quantity::WriteAmplification, true)));
+        // Another part has the name, and the rows.
+        assert_eq!(given(2, &[More::Latency]), given(2, &[]));
     }
 
     #[test]

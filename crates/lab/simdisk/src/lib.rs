@@ -20,8 +20,9 @@
 //! * [`DiskFs`]: the disk as a file to be mounted, for those who know nothing of us.
 //! * [`HostQueue`]: the driver's queue, its scheduler and merging.
 //! * [`Stats`]: counters in the terms of the yFS paper (service time W, queueing time Z).
-//! * [`Trace`]: every request with its times; kept as text, replayed on another model, exchanged with fio and
-//!   blktrace.
+//! * [`Trace`]: every request with its times; kept as text ([`TraceWriter`]). A [`TraceReader`] reads it one by one, and
+//!   those of fio, blktrace and others; [`Replay`] gives them to another model.
+//! * [`Latencies`]: how long things took, the median and the rare long ones.
 //!
 //! Sources of the models' form: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3),
 //! 1994; Worthington, Ganger and Patt, "Scheduling algorithms for modern disk drives", SIGMETRICS 1994; Kim et al.,
@@ -36,6 +37,7 @@ mod disk;
 mod drive;
 mod file;
 mod host;
+mod latencies;
 mod model;
 mod sim;
 mod ssd;
@@ -46,6 +48,10 @@ pub use clock::SimClock;
 pub use device::SimDevice;
 pub use file::{DISK_FILE, DiskFs, UNDER_WAY_BYTES};
 pub use host::{HostQueue, Scheduler};
+pub use latencies::Latencies;
 pub use model::Model;
 pub use stats::{KindStats, SsdStats, Stats};
-pub use trace::{KINDS, Timing, Trace, TraceOp, TraceRequest, kind_name, replay};
+pub use trace::{
+    Answers, InOrder, KINDS, Replay, Replayed, Timing, Trace, TraceEntry, TraceFormat, TraceOp, TraceReader,
+    TraceRequest, TraceWriter, kind_name, replay,
+};

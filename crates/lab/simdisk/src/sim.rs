@@ -4,7 +4,7 @@ use crate::drive::{Command, Done, Drive, Split};
 use crate::host::{HostQueue, Queue, Queued};
 use crate::model::Model;
 use crate::stats::{SsdStats, Stats};
-use crate::trace::{Trace, TraceOp, TraceRequest};
+use crate::trace::{Answers, Trace, TraceOp, TraceRequest};
 use arbor_base::device::Kind;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -27,9 +27,10 @@ impl Batch {
         self.end_ns.load(Ordering::Acquire)
     }
 
-    fn one_done(&self, at: u64) {
+    /// Whether this was the last.
+    fn one_done(&self, at: u64) -> bool {
         self.end_ns.fetch_max(at, Ordering::AcqRel);
-        self.left.fetch_sub(1, Ordering::AcqRel);
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
@@ -70,6 +71,11 @@ pub(crate) struct Sim {
     stats: Stats,
     ssd_before: Option<SsdStats>,
     trace: Option<Trace>,
+    /// How long whole requests took, if somebody wants to know.
+    answers: Option<Answers>,
+    /// Pieces of requests that are queued or under way, and what waits for them.
+    pieces: u64,
+    batches: u64,
     model: String,
     done: Vec<Done>,
 }
@@ -90,6 +96,9 @@ impl Sim {
             stats: Stats::default(),
             ssd_before,
             trace: None,
+            answers: None,
+            pieces: 0,
+            batches: 0,
             model: model.name().to_string(),
             done: Vec::new(),
         }
@@ -115,6 +124,19 @@ impl Sim {
         }
     }
 
+    /// From now on it is noted how long requests take.
+    pub fn watch(&mut self) {
+        self.answers.get_or_insert_default();
+    }
+
+    pub fn take_answers(&mut self) -> Answers {
+        self.answers.take().unwrap_or_default()
+    }
+
+    pub fn pieces(&self) -> u64 {
+        self.pieces
+    }
+
     pub fn stats(&self) -> Stats {
         let mut stats = self.stats.clone();
         if !self.in_flight.is_empty() {
@@ -133,6 +155,25 @@ impl Sim {
     /// Puts requests into the queue at time `now`. A drive without TRIM is not told of discards.
     pub fn submit(&mut self, now: u64, requests: &[Submitted]) -> Arc<Batch> {
         self.catch_up(now);
+        let batch = self.enqueue(now, requests);
+        self.hand_over();
+        batch
+    }
+
+    /// The same, each with a batch of its own, and flushes too where the drive has something to flush.
+    pub fn submit_each(&mut self, now: u64, requests: &[Submitted]) -> Vec<Arc<Batch>> {
+        self.catch_up(now);
+        let each = |request: &Submitted| match request.op {
+            TraceOp::Flush if self.drive.caches_writes() => self.flush(now),
+            TraceOp::Flush => Arc::default(),
+            _ => self.enqueue(now, std::slice::from_ref(request)),
+        };
+        let batches = requests.iter().map(each).collect();
+        self.hand_over();
+        batches
+    }
+
+    fn enqueue(&mut self, now: u64, requests: &[Submitted]) -> Arc<Batch> {
         let batch = Arc::new(Batch::default());
         batch.end_ns.store(now, Ordering::Release);
         let trims = self.drive.trim_unit() > 0;
@@ -143,7 +184,7 @@ impl Sim {
             kind.bytes += request.len;
             self.split(request, now, &batch);
         }
-        self.hand_over();
+        self.batches += u64::from(!batch.is_done());
         batch
     }
 
@@ -158,6 +199,7 @@ impl Sim {
             let len = limit.min(request.len - done);
             let offset = request.offset + done;
             batch.left.fetch_add(1, Ordering::AcqRel);
+            self.pieces += 1;
             let part = Part { kind: request.kind, offset, len, issue: now, batch: batch.clone() };
             self.queue.push(request.op, part, now);
             done += len;
@@ -170,6 +212,8 @@ impl Sim {
         let batch = Arc::new(Batch::default());
         batch.end_ns.store(now, Ordering::Release);
         batch.left.store(1, Ordering::Release);
+        self.pieces += 1;
+        self.batches += 1;
         let part = Part { kind: Kind::Other, offset: 0, len: 0, issue: now, batch: batch.clone() };
         let queued = Queued { op: TraceOp::Flush, offset: 0, len: 0, since: now, parts: VecDeque::from([part]) };
         self.start(queued);
@@ -193,6 +237,17 @@ impl Sim {
             self.event(at);
         }
         batch.end_ns()
+    }
+
+    /// Time goes on until fewer batches than this are under way; returns what it is then.
+    pub fn run_until_fewer(&mut self, than: u64) -> u64 {
+        while self.batches >= than {
+            let Some(at) = self.drive.next_event() else {
+                unreachable!("requests are under way, so something happens");
+            };
+            self.event(at);
+        }
+        self.now
     }
 
     /// Time goes on until nothing is left to do; returns when that is.
@@ -257,7 +312,12 @@ impl Sim {
                 trace.requests.push(traced(&request, part, &part_split, done.at));
                 (split.overhead, split.seek, split.rotation) = (0, 0, 0);
             }
-            part.batch.one_done(done.at);
+            self.pieces -= 1;
+            if part.batch.one_done(done.at) {
+                self.batches -= 1;
+                let end_ns = part.batch.end_ns();
+                self.answers.iter_mut().for_each(|answers| answers.add(request.queued.op, part.issue, end_ns));
+            }
         }
     }
 
@@ -284,6 +344,7 @@ impl Sim {
         stats.service_ns += done.at - request.start;
         stats.queue_ns += request.start - queued.since;
         stats.overhead_ns += done.split.overhead;
+        stats.seeks += u64::from(done.split.seek > 0);
         stats.seek_ns += done.split.seek;
         stats.rotation_ns += done.split.rotation;
         stats.transfer_ns += done.split.transfer;

@@ -83,7 +83,9 @@ pub struct Stats {
     pub queue_ns: u64,
     /// Command overhead, part of the service time.
     pub overhead_ns: u64,
-    /// Seeks, part of the service time.
+    /// Requests for which the arm moved or another head was chosen.
+    pub seeks: u64,
+    /// What that took, part of the service time.
     pub seek_ns: u64,
     /// Rotational delay, part of the service time.
     pub rotation_ns: u64,

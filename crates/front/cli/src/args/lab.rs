@@ -38,6 +38,14 @@ pub enum LabCommand {
     /// An experiment of the paper's size takes from half a minute to some minutes with all engines. An interrupt ends
     /// it; subjects that are complete are reported.
     Run(Box<LabRunArgs>),
+    /// Replay a trace of requests on simulated disks.
+    ///
+    /// TRACE is what `arbor lab run --trace-out` or `arbor lab disk --trace` wrote, the output of blkparse(1), a log of
+    /// fio(1) (`write_iolog`, version 2 or 3) or a trace of MSR Cambridge; "-" is the standard input. It is read once,
+    /// and all disks get its requests: at the times of the trace, or with --closed each when one before it is complete.
+    /// Latencies are from the issue of a request to its completion. The column "in the trace" is what the trace says of
+    /// the device that it was taken from, if it has completions.
+    Replay(Box<LabReplayArgs>),
 }
 
 /// Arguments of `lab list`.
@@ -95,12 +103,20 @@ pub struct LabDiskArgs {
 pub struct LabRunArgs {
     /// Name of the experiment, or "all"; `arbor lab list` lists them.
     pub experiment: String,
-    /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them.
-    #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
+    /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them. Or one
+    /// more: NAME, which is ENGINE with options of mkfs and of mount, either of which may be missing; for a further
+    /// device, such as `log`, give its size. All its rows say so.
+    #[arg(short, long = "subject", value_name = "NAME,...|NAME=ENGINE:OPTIONS:OPTIONS")]
     pub subjects: Vec<String>,
     /// One more subject: NAME, which is SUBJECT with further options of mount, or others.
     #[arg(long = "with", value_name = "NAME=SUBJECT:OPTIONS")]
     pub with: Vec<String>,
+    /// Runs what is defined by --subject and --with without the paper's subjects.
+    #[arg(long)]
+    pub alone: bool,
+    /// Only this case of the experiment; may be repeated. A name that is none is answered with those there are.
+    #[arg(long = "case", value_name = "NAME")]
+    pub cases: Vec<String>,
     /// Only subjects of these engines.
     #[arg(short = 't', long = "engine", value_name = "ENGINE,...", value_delimiter = ',')]
     pub engines: Vec<String>,
@@ -130,6 +146,9 @@ pub struct LabRunArgs {
     /// The driver's queue.
     #[command(flatten)]
     pub queue: QueueArgs,
+    /// Gives further figures of each part.
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
+    pub also: Vec<Also>,
     /// Prints all figures; otherwise only the times.
     #[arg(long)]
     pub details: bool,
@@ -142,10 +161,68 @@ pub struct LabRunArgs {
     /// Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
+    /// Writes all requests to the disk of the first run to this file, with their times, in the format that
+    /// `arbor lab replay` reads. Of several experiments, subjects or cases each has a file, with what it is of before the
+    /// extension.
+    #[arg(long, value_name = "FILE")]
+    pub trace_out: Option<PathBuf>,
     /// Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a
     /// subject that is run, none are taken.
     #[arg(long, value_name = "FILE.json")]
     pub rows: Vec<PathBuf>,
+}
+
+/// Arguments of `lab replay`.
+#[derive(Clone, Debug, Args)]
+pub struct LabReplayArgs {
+    /// The trace.
+    pub trace: PathBuf,
+    /// Simulated disks; `arbor lab disks` lists them.
+    #[arg(short, long = "disk", value_name = "DISK,...", required = true, value_delimiter = ',')]
+    pub disks: Vec<String>,
+    /// Who wrote the trace [default: what its first line says].
+    #[arg(short, long, value_name = "FORMAT")]
+    pub format: Option<TraceSource>,
+    /// Whatever the times of the trace: the next request is issued when one that is under way is complete.
+    #[arg(long)]
+    pub closed: bool,
+    /// How many requests are under way then.
+    #[arg(long, value_name = "N", requires = "closed", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub depth: u32,
+    /// Offsets past the end of a disk go on at its beginning; otherwise they are errors.
+    #[arg(long)]
+    pub wrap: bool,
+    /// The driver's queue.
+    #[command(flatten)]
+    pub queue: QueueArgs,
+    /// As JSON, with times in nanoseconds.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Who wrote a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceSource {
+    /// This laboratory.
+    Arbor,
+    /// blkparse, its default output.
+    Blkparse,
+    /// fio, by `write_iolog`.
+    Fio,
+    /// Microsoft Research Cambridge, and whoever writes its CSV.
+    Msr,
+}
+
+/// Figures that are given if somebody asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Also {
+    /// How long calls take: median, 99%, 99.9% and largest. Not of file systems of the kernel.
+    Latency,
+    /// Bytes written by the file system for each byte of the program, and by the flash for each byte of the file system.
+    Amplification,
+    /// All counters of the engine, by name.
+    Counters,
 }
 
 /// The driver's queue in front of the disk, and what of the disk can be switched. What is not given is as in

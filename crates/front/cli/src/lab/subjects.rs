@@ -531,31 +531,15 @@ pub(super) fn chosen(
     let is_named = |name: &str| if names.is_empty() { is_usual(name) } else { has(names, name) };
     let ours = KNOWN.iter().filter(|k| is_named(k.name) && (engines.is_empty() || has(engines, k.engine)));
     let peers = PEERS.iter().filter(|p| engines.is_empty() && has(names, p.name));
-    let peers = peers.map(|p| Ok(Subject { name: p.name.into(), system: peer(p)? }));
+    let peers = peers.map(|p| Ok(Subject { name: p.name.into(), system: peer(p)?, setup: None }));
     ours.map(subject).chain(peers).collect()
 }
 
-/// Subjects with further options of mount, each as `NAME=SUBJECT:OPTIONS`.
-pub(super) fn variants(wanted: &[String]) -> Result<Vec<Subject<'static>>> {
-    let one = |text: &String| {
-        let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
-        let Some((name, (of, options))) = parts else {
-            bail!("{text:?} is not NAME=SUBJECT:OPTIONS");
-        };
-        let known = KNOWN.iter().find(|k| k.name.eq_ignore_ascii_case(of));
-        let known = known.ok_or_else(|| anyhow!("no subject of an engine is called {of:?}"))?;
-        let mut setup = setup(known)?;
-        setup.mount = format!("{},{options}", setup.mount);
-        Ok(Subject { name: name.into(), system: System::Engine(setup) })
-    };
-    wanted.iter().map(one).collect()
-}
-
 fn subject(known: &Known) -> Result<Subject<'static>> {
-    Ok(Subject { name: known.name.into(), system: System::Engine(setup(known)?) })
+    Ok(Subject { name: known.name.into(), system: System::Engine(setup(known)?), setup: None })
 }
 
-fn setup(known: &Known) -> Result<Setup<'static>> {
+pub(super) fn setup(known: &Known) -> Result<Setup<'static>> {
     let engine = arboretum::engine(known.engine).ok_or_else(|| anyhow!("no engine is called {:?}", known.engine))?;
     let (format, mount) = (known.format.into(), known.mount.into());
     let extra = known.extra.iter().map(|(role, bytes)| (role.to_string(), *bytes)).collect();
@@ -591,23 +575,6 @@ mod tests {
             all.retain(|name| !usual.contains(&&**name));
             assert!(all.is_empty(), "{}: {all:?}", experiment.name);
         }
-    }
-
-    #[test]
-    fn further_options_make_a_subject() {
-        let mount = |all: &[Subject<'_>]| match &all[0].system {
-            System::Engine(setup) => setup.mount.clone(),
-            #[cfg(unix)]
-            System::Peer(_) => String::new(),
-        };
-        let made = |text: &str| variants(&[text.to_string()]).map(|all| mount(&all));
-        let found = made("Evergreen-mine=evergreen-RELOCATE:modify=overwrite,data=relocate").unwrap();
-        assert!(
-            found.contains("modify=relocate,") && found.contains("buffers=64,modify=overwrite,data=relocate"),
-            "{found}"
-        );
-        assert_eq!(made("a=b:c").unwrap_err().to_string(), "no subject of an engine is called \"b\"");
-        assert_eq!(made("FFS-SU").unwrap_err().to_string(), "\"FFS-SU\" is not NAME=SUBJECT:OPTIONS");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What blkparse prints by default (blkparse(1)): device, CPU, sequence number, time in seconds, process, action,
 //! RWBS, and for requests `sector + sectors`.
 
-use super::{LATEST_NS, Lines, Trace, TraceOp, TraceRequest, parse_number};
+use super::lines::parse_number;
+use super::reader::{Parser, TraceEntry, WINDOW};
+use super::{LATEST_NS, TraceOp, TraceRequest};
 use crate::drive::SECTOR;
-use std::collections::BTreeMap;
-use std::io::BufRead;
+use std::collections::{BTreeMap, VecDeque};
 
 /// A parsed event.
 struct Event<'a> {
@@ -15,18 +16,38 @@ struct Event<'a> {
     len: u64,
 }
 
-pub(super) fn read<R: BufRead>(mut lines: Lines<R>) -> Result<Trace, String> {
-    let mut open = Open::default();
-    while let Some(line) = lines.next()? {
+/// Whether a line looks like one of these: it begins with the numbers of a device.
+pub(super) fn is_line(line: &str) -> bool {
+    let mut fields = line.split_whitespace();
+    let device = fields.next().and_then(|device| device.split_once(','));
+    let is_device = device.is_some_and(|(major, minor)| major.parse::<u32>().is_ok() && minor.parse::<u32>().is_ok());
+    is_preface(line) || (is_device && fields.count() >= 5)
+}
+
+/// What blkparse may say first of the files that it reads.
+fn is_preface(line: &str) -> bool {
+    line.starts_with("Input file")
+}
+
+impl Parser for Blkparse {
+    fn line(&mut self, line: &str, at: u64, out: &mut VecDeque<TraceEntry>) -> Result<bool, String> {
         // The summary at the end begins with the name of a CPU or the total.
         if line.starts_with("CPU") || line.starts_with("Total") {
-            break;
+            return Ok(false);
         }
-        if let Some(event) = parse(&line).map_err(|e| lines.wrong(&e))? {
-            open.apply(&event);
+        if !is_preface(line)
+            && let Some(event) = parse(line)?
+        {
+            self.apply(&event, at);
         }
+        self.release(WINDOW, out);
+        Ok(true)
     }
-    Ok(open.finish())
+
+    fn end(&mut self, out: &mut VecDeque<TraceEntry>) -> Result<(), String> {
+        self.release(0, out);
+        Ok(())
+    }
 }
 
 /// None for what is not a request's Q, D or C.
@@ -75,52 +96,81 @@ fn seconds(text: &str) -> Result<u64, String> {
     ns.filter(|ns| *ns <= LATEST_NS).ok_or(format!("the time is too large: {text:?}"))
 }
 
-/// Requests that are not complete, by operation and offset, then by their place in the trace.
-#[derive(Default)]
-struct Open {
-    waiting: BTreeMap<(TraceOp, u64, usize), u64>,
-    trace: Trace,
+/// No driver merges as many.
+const MOST_MERGED: usize = 4096;
+
+/// Operation, offset, and the request's number.
+type Key = (TraceOp, u64, u64);
+
+/// Requests wait for their completion, which may never come: then the first go when too many wait.
+#[derive(Debug, Default)]
+pub(super) struct Blkparse {
+    /// Those that are not complete, and their lengths.
+    waiting: BTreeMap<Key, u64>,
+    /// All from the first that is not complete.
+    held: VecDeque<TraceEntry>,
+    /// How many went before these.
+    gone: u64,
 }
 
-impl Open {
-    fn apply(&mut self, event: &Event) {
+impl Blkparse {
+    fn apply(&mut self, event: &Event, at: u64) {
+        let touched = if event.action == "Q" { Vec::new() } else { self.touched(event) };
         match event.action {
-            "Q" => self.issue(event),
-            "D" => {
-                let inside = self.inside(event);
-                if inside.is_empty() {
-                    self.issue(event);
-                }
-                for (_, _, i) in inside {
-                    let request = &mut self.trace.requests[i];
-                    request.start_ns = event.at_ns.max(request.issue_ns);
-                    request.end_ns = request.start_ns;
+            "D" if !touched.is_empty() => {
+                for (_, _, number) in touched {
+                    if let Some(request) = self.request(number) {
+                        request.start_ns = event.at_ns.max(request.issue_ns);
+                        request.end_ns = request.start_ns;
+                    }
                 }
             }
+            "Q" | "D" => self.issue(event, at),
             _ => {
-                for key in self.inside(event) {
-                    let request = &mut self.trace.requests[key.2];
-                    request.end_ns = event.at_ns.max(request.start_ns);
-                    self.waiting.remove(&key);
+                for key in touched {
+                    if let Some(request) = self.request(key.2) {
+                        request.end_ns = event.at_ns.max(request.start_ns);
+                    }
+                    // The last piece of one that was split completes it.
+                    if self.waiting.get(&key).is_some_and(|len| key.1 + len <= event.offset + event.len) {
+                        self.waiting.remove(&key);
+                    }
                 }
             }
         }
     }
 
-    fn issue(&mut self, event: &Event) {
-        let i = self.trace.requests.len();
-        self.waiting.insert((event.op, event.offset, i), event.len);
-        self.trace.requests.push(TraceRequest::bare(i as u64, event.at_ns, event.op, event.offset, event.len));
+    fn issue(&mut self, event: &Event, line: u64) {
+        let number = self.gone + self.held.len() as u64;
+        self.waiting.insert((event.op, event.offset, number), event.len);
+        let request = TraceRequest::bare(number, event.at_ns, event.op, event.offset, event.len);
+        self.held.push_back(TraceEntry { line, request });
     }
 
-    /// Those that lie in the range of the event: the driver may have merged them.
-    fn inside(&self, event: &Event) -> Vec<(TraceOp, u64, usize)> {
-        let end = event.offset + event.len;
-        let from = self.waiting.range((event.op, event.offset, 0)..=(event.op, end, usize::MAX));
-        from.filter(|((_, offset, _), len)| offset + **len <= end).map(|(key, _)| *key).collect()
+    fn request(&mut self, number: u64) -> Option<&mut TraceRequest> {
+        self.held.get_mut((number - self.gone) as usize).map(|entry| &mut entry.request)
     }
 
-    fn finish(self) -> Trace {
-        self.trace
+    /// Those that wait in the range of the event: the driver may have merged them, or split one.
+    fn touched(&self, event: &Event) -> Vec<Key> {
+        let (begin, end) = ((event.op, event.offset, 0), event.offset + event.len);
+        let before = self.waiting.range((event.op, 0, 0)..begin).next_back();
+        let before = before.filter(|((_, offset, _), len)| offset + **len > event.offset);
+        let from = self.waiting.range(begin..=(event.op, end, u64::MAX));
+        let inside = from.filter(|((_, offset, _), _)| *offset < end || event.len == 0);
+        before.into_iter().chain(inside).map(|(key, _)| *key).take(MOST_MERGED).collect()
+    }
+
+    /// Gives those that are complete, as far as none before them waits, and more if there are more than `most`.
+    fn release(&mut self, most: usize, out: &mut VecDeque<TraceEntry>) {
+        while let Some(entry) = self.held.front() {
+            let key = (entry.request.op, entry.request.offset, self.gone);
+            if self.waiting.contains_key(&key) && self.held.len() <= most {
+                break;
+            }
+            self.waiting.remove(&key);
+            out.extend(self.held.pop_front());
+            self.gone += 1;
+        }
     }
 }

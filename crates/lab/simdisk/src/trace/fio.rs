@@ -1,55 +1,75 @@
 //! Logs of I/O in the formats of fio (its documentation, "Trace file format"; iolog.c for the unit of times, which is
 //! the microsecond).
 
-use super::{LATEST_NS, Lines, Trace, TraceOp, TraceRequest, parse_number, parse_range};
+use super::lines::{parse_number, parse_range};
+use super::reader::{Parser, TraceEntry};
+use super::{LATEST_NS, Trace, TraceOp, TraceRequest};
+use std::collections::VecDeque;
 use std::fmt::Write;
-use std::io::BufRead;
 
-pub(super) fn read<R: BufRead>(mut lines: Lines<R>) -> Result<Trace, String> {
-    let timed = match lines.next()?.as_deref().map(str::trim) {
-        Some("fio version 2 iolog") => false,
-        Some("fio version 3 iolog") => true,
-        _ => return Err(lines.wrong("it should be \"fio version 2 iolog\" or \"fio version 3 iolog\"")),
-    };
-    let mut trace = Trace::default();
-    let mut now_ns = 0;
-    while let Some(line) = lines.next()? {
-        let read = entry(&line, timed, &mut now_ns, trace.requests.len() as u64);
-        trace.requests.extend(read.map_err(|e| lines.wrong(&e))?);
-    }
-    Ok(trace)
+const HEADERS: [&str; 2] = ["fio version 2 iolog", "fio version 3 iolog"];
+
+/// Whether a line is the first of such a log.
+pub(super) fn is_header(line: &str) -> bool {
+    line.trim_start().starts_with("fio version")
 }
 
-/// One line; none if it is not a request. Version 3 has the time in front, version 2 has waits between requests.
-fn entry(line: &str, timed: bool, now_ns: &mut u64, number: u64) -> Result<Option<TraceRequest>, String> {
-    let mut fields: Vec<&str> = line.split_whitespace().collect();
-    if fields.is_empty() {
-        return Ok(None);
+/// Version 3 has the time in front, version 2 has waits between requests.
+#[derive(Debug, Default)]
+pub(super) struct Fio {
+    /// Whether it is version 3; none before the first line.
+    timed: Option<bool>,
+    now_ns: u64,
+    requests: u64,
+}
+
+impl Parser for Fio {
+    fn line(&mut self, line: &str, at: u64, out: &mut VecDeque<TraceEntry>) -> Result<bool, String> {
+        match self.timed {
+            Some(timed) => {
+                let request = self.entry(line, timed)?;
+                self.requests += u64::from(request.is_some());
+                out.extend(request.map(|request| TraceEntry { line: at, request }));
+            }
+            None if HEADERS.contains(&line.trim()) => self.timed = Some(line.trim() == HEADERS[1]),
+            None => return Err(format!("it should be {:?} or {:?}", HEADERS[0], HEADERS[1])),
+        }
+        Ok(true)
     }
-    if timed {
-        *now_ns = nanoseconds(parse_number(fields.remove(0), "timestamp")?)?;
-    }
-    let (action, offset, len) = match fields[..] {
-        [_, action] => (action, "0", "0"),
-        [_, action, offset, len] => (action, offset, len),
-        [_, "wait", delay] => ("wait", delay, "0"),
-        _ => return Err("it should be a file, an action, and for a request offset and length".into()),
-    };
-    let op = match action {
-        "add" | "open" | "close" => return Ok(None),
-        "wait" => {
-            let later = now_ns.saturating_add(nanoseconds(parse_number(offset, "wait")?)?);
-            *now_ns = later.min(LATEST_NS);
+}
+
+impl Fio {
+    /// One line; none if it is not a request.
+    fn entry(&mut self, line: &str, timed: bool) -> Result<Option<TraceRequest>, String> {
+        let mut fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.is_empty() {
             return Ok(None);
         }
-        "read" => TraceOp::Read,
-        "write" => TraceOp::Write,
-        "trim" => TraceOp::Discard,
-        "sync" | "datasync" | "sync_file_range" => TraceOp::Flush,
-        _ => return Err(format!("no action is named {action:?}")),
-    };
-    let (offset, len) = if op == TraceOp::Flush { (0, 0) } else { parse_range(offset, len)? };
-    Ok(Some(TraceRequest::bare(number, *now_ns, op, offset, len)))
+        if timed {
+            self.now_ns = nanoseconds(parse_number(fields.remove(0), "timestamp")?)?;
+        }
+        let (action, offset, len) = match fields[..] {
+            [_, action] => (action, "0", "0"),
+            [_, action, offset, len] => (action, offset, len),
+            [_, "wait", delay] => ("wait", delay, "0"),
+            _ => return Err("it should be a file, an action, and for a request offset and length".into()),
+        };
+        let op = match action {
+            "add" | "open" | "close" => return Ok(None),
+            "wait" => {
+                let later = self.now_ns.saturating_add(nanoseconds(parse_number(offset, "wait")?)?);
+                self.now_ns = later.min(LATEST_NS);
+                return Ok(None);
+            }
+            "read" => TraceOp::Read,
+            "write" => TraceOp::Write,
+            "trim" => TraceOp::Discard,
+            "sync" | "datasync" | "sync_file_range" => TraceOp::Flush,
+            _ => return Err(format!("no action is named {action:?}")),
+        };
+        let (offset, len) = if op == TraceOp::Flush { (0, 0) } else { parse_range(offset, len)? };
+        Ok(Some(TraceRequest::bare(self.requests, self.now_ns, op, offset, len)))
+    }
 }
 
 fn nanoseconds(us: u64) -> Result<u64, String> {

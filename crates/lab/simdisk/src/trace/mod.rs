@@ -2,9 +2,15 @@
 
 mod blkparse;
 mod fio;
+mod lines;
+mod msr;
+mod own;
+mod reader;
 mod replay;
 
-pub use replay::{Timing, replay};
+pub use own::TraceWriter;
+pub use reader::{InOrder, TraceEntry, TraceFormat, TraceReader};
+pub use replay::{Answers, Replay, Replayed, Timing, replay};
 
 use arbor_base::device::Kind;
 use std::io::{self, BufRead, Write};
@@ -123,7 +129,7 @@ impl TraceRequest {
 ///
 /// As a file it is text. The first line is `arbor trace 1`, the second `model` and its name; then a line for each
 /// request has the fields of [`TraceRequest`] in their order, separated by single spaces. Kinds and operations are
-/// written by name.
+/// written by name. Among them there may be lines that begin with `#`, which are for people.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Name of the model that the times are of; empty for an imported trace.
@@ -131,8 +137,6 @@ pub struct Trace {
     /// The requests.
     pub requests: Vec<TraceRequest>,
 }
-
-const HEADER: &str = "arbor trace 1";
 
 /// Later times, in nanoseconds, are taken for nonsense: 146 years.
 const LATEST_NS: u64 = 1 << 62;
@@ -144,121 +148,23 @@ impl Trace {
     }
 
     /// Writes it as text.
-    pub fn write_to(&self, mut to: impl Write) -> io::Result<()> {
-        writeln!(to, "{HEADER}\nmodel {}", self.model)?;
-        for r in &self.requests {
-            let times = [r.issue_ns, r.start_ns, r.end_ns, r.overhead_ns, r.seek_ns, r.rotation_ns, r.transfer_ns];
-            write!(to, "{}", r.number)?;
-            for time in times {
-                write!(to, " {time}")?;
-            }
-            writeln!(to, " {} {} {} {}", kind_name(r.kind), r.op.name(), r.offset, r.len)?;
-        }
-        Ok(())
+    pub fn write_to(&self, to: impl Write) -> io::Result<()> {
+        let mut writer = TraceWriter::new(to, &self.model)?;
+        self.requests.iter().try_for_each(|r| writer.request(r))
     }
 
     /// Reads what [`Trace::write_to`] wrote; the error names the line and what is wrong with it.
     pub fn read_from(from: impl BufRead) -> Result<Trace, String> {
-        let mut lines = Lines::new(from);
-        if lines.next()?.as_deref() != Some(HEADER) {
-            return Err(lines.wrong(&format!("it should be {HEADER:?}")));
-        }
-        let Some(model) = lines.next()?.and_then(|l| l.strip_prefix("model").map(|m| m.trim().to_string())) else {
-            return Err(lines.wrong("it should be \"model\" and a name"));
-        };
-        let mut trace = Trace::new(&model);
-        while let Some(line) = lines.next()? {
-            trace.requests.push(parse_request(&line).map_err(|e| lines.wrong(&e))?);
-        }
-        Ok(trace)
+        Trace::import(from, TraceFormat::Own)
     }
 
-    /// Imports a log of I/O that fio wrote (`write_iolog`), version 2 or 3. It has no completions: requests end when
-    /// they are issued. What belongs to files, such as `open`, is left out, and all files count as one device.
-    pub fn from_fio(from: impl BufRead) -> Result<Trace, String> {
-        fio::read(Lines::new(from))
+    /// Reads a trace that somebody wrote, all of it; [`TraceReader`] reads it request by request.
+    pub fn import(from: impl BufRead, format: TraceFormat) -> Result<Trace, String> {
+        TraceReader::new(from, Some(format))?.collect_all()
     }
 
     /// Exports it as a log of I/O for fio (`read_iolog`), version 3, as requests of the file named `file`.
     pub fn to_fio(&self, file: &str) -> String {
         fio::write(self, file)
-    }
-
-    /// Imports what blkparse prints by default. Requests are issued by events Q, handed over by D and completed by C;
-    /// a D without a Q issues the request itself. All devices in it count as one.
-    pub fn from_blkparse(from: impl BufRead) -> Result<Trace, String> {
-        blkparse::read(Lines::new(from))
-    }
-}
-
-/// Lines with their numbers.
-struct Lines<R> {
-    from: R,
-    number: u64,
-}
-
-impl<R: BufRead> Lines<R> {
-    fn new(from: R) -> Lines<R> {
-        Lines { from, number: 0 }
-    }
-
-    /// The next line without its end; none at the end of the file.
-    fn next(&mut self) -> Result<Option<String>, String> {
-        let mut line = Vec::new();
-        self.number += 1;
-        let n = self.from.read_until(b'\n', &mut line).map_err(|e| self.wrong(&e.to_string()))?;
-        if n == 0 {
-            return Ok(None);
-        }
-        while matches!(line.last(), Some(b'\n' | b'\r')) {
-            line.pop();
-        }
-        String::from_utf8(line).map(Some).map_err(|_| self.wrong("it is not text"))
-    }
-
-    fn wrong(&self, what: &str) -> String {
-        format!("line {}: {what}", self.number)
-    }
-}
-
-fn parse_request(line: &str) -> Result<TraceRequest, String> {
-    let fields: Vec<&str> = line.split(' ').collect();
-    let [number, issue, start, end, overhead, seek, rotation, transfer, kind, op, offset, len] = fields[..] else {
-        return Err(format!("it has {} fields, not 12", fields.len()));
-    };
-    let time = |text: &str, name: &str| {
-        let ns = parse_number(text, name)?;
-        if ns > LATEST_NS { Err(format!("{name} is too large: {ns}")) } else { Ok(ns) }
-    };
-    let (offset, len) = parse_range(offset, len)?;
-    let request = TraceRequest {
-        number: parse_number(number, "number")?,
-        issue_ns: time(issue, "issue_ns")?,
-        start_ns: time(start, "start_ns")?,
-        end_ns: time(end, "end_ns")?,
-        overhead_ns: time(overhead, "overhead_ns")?,
-        seek_ns: time(seek, "seek_ns")?,
-        rotation_ns: time(rotation, "rotation_ns")?,
-        transfer_ns: time(transfer, "transfer_ns")?,
-        kind: *KINDS.iter().find(|k| kind_name(**k) == kind).ok_or(format!("no kind is named {kind:?}"))?,
-        op: *TraceOp::ALL.iter().find(|o| o.name() == op).ok_or(format!("no operation is named {op:?}"))?,
-        offset,
-        len,
-    };
-    if !(request.issue_ns <= request.start_ns && request.start_ns <= request.end_ns) {
-        return Err("issue_ns, start_ns and end_ns are not in order".into());
-    }
-    Ok(request)
-}
-
-fn parse_number(text: &str, name: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("{name} is not a number: {text:?}"))
-}
-
-fn parse_range(offset: &str, len: &str) -> Result<(u64, u64), String> {
-    let (offset, len) = (parse_number(offset, "offset")?, parse_number(len, "len")?);
-    match offset.checked_add(len) {
-        Some(_) => Ok((offset, len)),
-        None => Err(format!("{len} bytes at {offset} go past the end of all devices")),
     }
 }
