@@ -80,6 +80,8 @@ impl Core {
     }
 
     fn try_commit(&mut self) -> Result<()> {
+        self.put_late()?;
+        self.compress()?;
         if planted(Flaw::DataAfterRecord) {
             let data = std::mem::take(&mut self.log.data);
             self.write_record()?;
@@ -103,6 +105,8 @@ impl Core {
     /// Makes the changes of a repair durable: as one transaction if the log has room for it, else in pieces, the last of which
     /// has the superblock.
     pub fn commit_repair(&mut self) -> Result<()> {
+        self.put_late()?;
+        self.compress()?;
         self.write_places()?;
         self.flush()?;
         let most = self.most_changed();

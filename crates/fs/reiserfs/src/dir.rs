@@ -5,7 +5,8 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
 use crate::options::Tails;
-use crate::tree::{find, seek};
+use crate::recent::Spot;
+use crate::tree::{Nodes as _, find, leaf_and_end, seek};
 use crate::volume::Core;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location};
@@ -49,7 +50,7 @@ impl Core {
         let key = name_key(dir, offset);
         let Some(unit) = seek(self, key)? else { return Ok(Vec::new()) };
         let Some(item) = unit.item().filter(|item| item.key.is_of_same(key)) else { return Ok(Vec::new()) };
-        let all = entries(&item.body).skip(unit.unit);
+        let all = entries(item.body.get(unit.start..).unwrap_or(&[]));
         let entry = |(_, head, name): (usize, EntryHead, &[u8])| Entry {
             offset: head.offset.get(),
             ino: target(&head),
@@ -80,9 +81,42 @@ impl Core {
         Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
     }
 
+    /// The same where all that the name's hash can have lies in one item, or behind all entries of a node.
+    fn find_near(&mut self, dir: Ino, name: &[u8], first: u64) -> Result<Option<std::result::Result<Entry, u64>>> {
+        let (key, end) = (name_key(dir, first), first + GENERATIONS);
+        let (leaf, to) = leaf_and_end(self, key)?;
+        let content = self.node(leaf, 1)?;
+        let items = content.items();
+        let index = items.partition_point(|item| item.key <= key).wrapping_sub(1);
+        let next = items.get(index.wrapping_add(1)).map_or(to, |next| next.key);
+        let item = items.get(index).filter(|item| item.key.is_of_same(key) && name_key(dir, end) <= next);
+        let Some(item) = item else { return Ok(None) };
+        let spot = self.spot(leaf, index, key);
+        let (mut free, mut byte) = (first, spot);
+        for (at, head, found) in entries(item.body.get(spot..).unwrap_or(&[])) {
+            let offset = head.offset.get();
+            if offset >= end {
+                break;
+            }
+            if found == name && offset >= first {
+                self.spot = Some(Spot { leaf, index, byte, key });
+                return Ok(Some(Ok(Entry { offset, ino: target(&head), kind: head.kind, name: name.to_vec() })));
+            }
+            if offset < first {
+                byte = spot + at + ENTRY_HEAD + found.len();
+            }
+            free += u64::from(offset == free);
+        }
+        self.spot = Some(Spot { leaf, index, byte, key });
+        Ok((free < end).then_some(Err(free)))
+    }
+
     /// The entry of a name, or the first offset that is free for it.
     pub fn find_name(&mut self, dir: Ino, name: &[u8]) -> Result<std::result::Result<Entry, u64>> {
         let first = self.geom.name_offset(name);
+        if let Some(found) = self.find_near(dir, name, first)? {
+            return Ok(found);
+        }
         let end = first + GENERATIONS;
         let (mut free, mut at) = (first, first);
         loop {
@@ -91,7 +125,7 @@ impl Core {
             let item = unit.as_ref().and_then(|u| Some((u, u.item()?))).filter(|(_, item)| item.key.is_of_same(key));
             let mut last = None;
             if let Some((unit, item)) = item {
-                for (_, head, found) in entries(&item.body).skip(unit.unit) {
+                for (_, head, found) in entries(item.body.get(unit.start..).unwrap_or(&[])) {
                     let offset = head.offset.get();
                     last = Some(offset);
                     if offset >= end {
@@ -118,7 +152,7 @@ impl Core {
         let mut i = self.iget(dir)?;
         i.d.size = i.d.size.get().saturating_add_signed(by).into();
         change(&mut i);
-        self.iput(&i)
+        self.iput_late(&i)
     }
 
     /// Enters a name at an offset that is free, as was checked in the same call, and changes what else there is to change of
@@ -213,7 +247,7 @@ impl Names for Core {
             let item = unit.as_ref().and_then(|unit| Some((unit, unit.item()?)));
             let Some((unit, item)) = item.filter(|(_, item)| item.key.is_of_same(key)) else { return Ok(()) };
             let before = at;
-            for (_, head, name) in entries(&item.body).skip(unit.unit) {
+            for (_, head, name) in entries(item.body.get(unit.start..).unwrap_or(&[])) {
                 at = head.offset.get();
                 if !f(self, walked(dir, &head, name)?, name)? {
                     return Ok(());
@@ -241,12 +275,12 @@ impl AtomicNames for Core {
     type Vacancy = u64;
 
     /// Looks whether there is space for all that a call may do that needs a vacancy.
-    fn vacancy(&mut self, dir: &mut Inode, _name: &[u8], room: &u64) -> Result<u64> {
+    fn vacancy(&mut self, _dir: &mut Inode, _name: &[u8], room: &u64) -> Result<u64> {
         self.need(3 * self.most_taken())?;
         if *room == u64::MAX {
             return Err(Errno::ENOSPC.into());
         }
-        self.check_unused(name_key(dir.ino, *room), name_key(dir.ino, *room).next())?;
+        // That nothing is there the search has seen.
         Ok(*room)
     }
 
@@ -270,14 +304,14 @@ impl AtomicNames for Core {
 
     fn point(&mut self, dir: &Inode, slot: &u64, (ino, t): (Ino, FileType)) -> Result<()> {
         let unit = find(self, name_key(dir.ino, *slot))?.ok_or(Errno::EIO)?;
-        let (place, n, (locality, object)) = ((unit.leaf, unit.at), unit.unit, key_of(ino));
+        let (place, start, (locality, object)) = ((unit.leaf, unit.at), unit.start, key_of(ino));
         drop(unit);
         self.patch(place, |item| {
-            let found = entries(&item.body).nth(n).map(|(at, head, _)| (at, head));
-            if let Some((at, head)) = found {
+            let found = item.body.get(start..).and_then(|rest| entries(rest).next()).map(|(_, head, _)| head);
+            if let Some(head) = found {
                 let kind = (t.mode() >> 12) as u8;
                 let head = EntryHead { locality: locality.into(), object: object.into(), kind, ..head };
-                arbor_base::layout::put(&mut item.body, at, head.as_bytes());
+                arbor_base::layout::put(&mut item.body, start, head.as_bytes());
             }
         })
     }

@@ -6,10 +6,10 @@ use crate::node::{Block, Change, Content};
 use crate::options::Ordering;
 use crate::planted::{Flaw, planted};
 use crate::space::For;
-use crate::tree::{self, Alone, Cut, Nodes as _, Plan, Room, Taken};
+use crate::tree::{self, Alone, Cut, Emptied, Nodes as _, Plan, Room, Step, Taken};
 use crate::volume::Core;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 
 /// Carries out a plan on the volume.
 struct Carry<'a> {
@@ -61,6 +61,12 @@ impl Core {
     }
 
     fn carry_out(&mut self, plan: Plan) -> Result<()> {
+        let taken = self.prepare(&plan)?;
+        self.perform(plan, &taken)
+    }
+
+    /// Takes the blocks that a plan needs; fails before anything is changed.
+    fn prepare(&mut self, plan: &Plan) -> Result<Taken> {
         self.has(plan.needs() as u64)?;
         for block in plan.freed() {
             self.check_used(*block, For::Tree)?;
@@ -72,13 +78,45 @@ impl Core {
             }
             return Err(e);
         }
+        Ok(taken)
+    }
+
+    fn perform(&mut self, plan: Plan, taken: &Taken) -> Result<()> {
         if self.opts.ordering == Ordering::Preserve {
             self.log.fresh.extend(taken.blocks());
         }
         self.log.moved_nodes += plan.moved() as u64;
         let mut carry = Carry { core: self, failed: None };
-        plan.carry_out(&taken, &mut carry);
+        plan.carry_out(taken, &mut carry);
         carry.failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes fewer of the formatted nodes that were cut from and fit into fewer with those beside them (REISER-T3), as far as
+    /// the log has room. Where damage is in the way they stay.
+    pub fn compress(&mut self) -> Result<()> {
+        self.calls.reads.stay();
+        while self.has_room()
+            && let Some(leaf) = self.log.sparse.pop_first()
+        {
+            match self.plan_of_sparse(leaf) {
+                Ok(None) => {}
+                Ok(Some((plan, taken))) => self.perform(plan, &taken)?,
+                Err(Error::Corrupt(_) | Error::Io(_)) => self.calls.health.note_damage(),
+                Err(Error::Errno(Errno::ENOSPC)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_of_sparse(&mut self, leaf: Block) -> Result<Option<(Plan, Taken)>> {
+        let Some(key) = self.node(leaf, 1)?.first_key() else { return Ok(None) };
+        if !tree::is_sparse(self, key)? {
+            return Ok(None);
+        }
+        let plan = tree::plan_compress(self, key)?;
+        let taken = self.prepare(&plan)?;
+        Ok(Some((plan, taken)))
     }
 
     /// Changes a node that needs no balancing.
@@ -87,17 +125,32 @@ impl Core {
         for (block, level, _) in alone.keys() {
             self.node(block, level)?;
         }
-        // Reading others may have driven it out of those that are kept decoded.
-        let old = self.node(alone.leaf, 1)?.first_key();
         if let Some(first) = alone.first.filter(|_| !planted(Flaw::KeyNotTold)) {
+            let old = self.node(alone.leaf, 1)?.first_key();
             for (block, level, index) in alone.keys() {
-                self.node(block, level)?;
                 self.change_key(block, level, index, first)?;
             }
             old.into_iter().for_each(|old| self.move_found(alone.leaf, old, first));
-            self.node(alone.leaf, 1)?;
         }
         self.change_items(alone.leaf, [alone.change])
+    }
+
+    /// Takes a node that loses all of its items out of the tree.
+    fn drop_leaf(&mut self, emptied: &Emptied) -> Result<()> {
+        self.check_used(emptied.leaf, For::Tree)?;
+        // What cannot be read fails before anything is changed.
+        for (block, level, _) in emptied.keys() {
+            self.node(block, level)?;
+        }
+        self.remove_child(emptied.place.block, 2, emptied.place.index)?;
+        if let Some(first) = emptied.first.filter(|_| !planted(Flaw::KeyNotTold)) {
+            for (block, level, index) in emptied.keys() {
+                self.change_key(block, level, index, first)?;
+            }
+        }
+        self.free_block(emptied.leaf, For::Tree)?;
+        self.forget_block(emptied.leaf);
+        Ok(())
     }
 
     /// Inserts a piece of an item, none of whose units is there.
@@ -136,9 +189,43 @@ impl Core {
         if at > 0 && used + tree::size(&object) <= shape.room() {
             return self.change_items(leaf, (at..).zip(object).map(|(at, item)| Change::Insert(at, item)));
         }
+        let object = match self.insert_behind(leaf, at, object)? {
+            None => return Ok(()),
+            Some(object) => object,
+        };
         let put = |items: &mut Vec<Item>| object.into_iter().for_each(|piece| tree::put(shape, items, piece));
         let plan = tree::plan_growth(self, key, to, put)?;
         self.carry_out(plan)
+    }
+
+    /// The same where the object goes behind all items of a full node, `at` of them: what the node has no room for goes to a
+    /// new one. Gives the object back if that has to be planned.
+    fn insert_behind(&mut self, leaf: Block, at: usize, object: Vec<Item>) -> Result<Option<Vec<Item>>> {
+        let (shape, Some(key)) = (self.shape(), object.first().map(|i| i.key)) else { return Ok(None) };
+        let (content, used) = self.leaf(leaf)?;
+        let is_small = at > 0 && at == content.items().len() && tree::size(&object) + ITEM_HEAD <= shape.room();
+        if !is_small || !self.splits_early() {
+            return Ok(Some(object));
+        }
+        let Some(Step { block, index }) = tree::descend(self, key)?.1.pop() else { return Ok(Some(object)) };
+        if self.node(block, 2)?.children().len() >= shape.fanout() {
+            return Ok(Some(object));
+        }
+        drop(content);
+        let new = self.alloc(Some(leaf), For::Tree)?;
+        if self.opts.ordering == Ordering::Preserve {
+            self.log.fresh.insert(new);
+        }
+        let (stays, goes) = tree::divide(shape, object, shape.room().saturating_sub(used));
+        let first = goes.first().map_or(key, |item| item.key);
+        if !stays.is_empty() {
+            self.change_items(leaf, (at..).zip(stays).map(|(at, item)| Change::Insert(at, item)))?;
+        }
+        self.put_leaf(new, goes);
+        self.insert_child(block, 2, index + 1, (first, new))?;
+        // It has less than it would have if its items were spread over its neighbours.
+        self.log.sparse.insert(new);
+        Ok(None)
     }
 
     /// Gives an item that is never divided a longer body; `ENOSPC` before anything is changed.
@@ -161,35 +248,45 @@ impl Core {
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but
     /// for balancing; fails for one that is damaged before it changes anything.
     pub fn cut_range(&mut self, from: Key, to: Key) -> Result<()> {
+        if self.late.is_some_and(|late| (from..to).contains(&late.key)) {
+            self.put_late()?;
+        }
         self.recent.forget(from, to);
         match tree::cut_alone(self, from, to)? {
             Cut::Nothing => return Ok(()),
             Cut::Alone(alone) => return self.change_alone(alone),
+            Cut::Emptied(emptied) => return self.drop_leaf(&emptied),
             Cut::Plan => {}
         }
         let mut at = from;
         loop {
-            let (leaf, way) = tree::descend(self, at)?;
+            let (leaf, end) = tree::leaf_and_end(self, at)?;
             self.node(leaf, 1)?;
-            match tree::next_key(self, &way)? {
-                Some(next) if at < next && next < to => at = next,
-                _ => return self.cut_sound(from, to),
+            if end >= to {
+                return self.cut_sound(from, to);
             }
+            at = end;
         }
     }
 
     fn cut_sound(&mut self, from: Key, to: Key) -> Result<()> {
         let (shape, mut at) = (self.shape(), from);
         loop {
-            let (leaf, way) = tree::descend(self, at)?;
-            if tree::has_units(shape, self.node(leaf, 1)?.items(), at, to) {
-                self.edit(at, |items| drop(tree::cut(shape, items, at, to)))?;
-                continue;
+            let (leaf, end) = tree::leaf_and_end(self, at)?;
+            match tree::cut_leaf(self, leaf, at, to)? {
+                Cut::Nothing => {}
+                Cut::Alone(alone) => self.change_alone(alone)?,
+                Cut::Emptied(emptied) => self.drop_leaf(&emptied)?,
+                // It may shift some of what is left to be cut into this node.
+                Cut::Plan => {
+                    self.edit(at, |items| drop(tree::cut(shape, items, at, to)))?;
+                    continue;
+                }
             }
-            match tree::next_key(self, &way)? {
-                Some(next) if at < next && next < to => at = next,
-                _ => return Ok(()),
+            if end >= to {
+                return Ok(());
             }
+            at = end;
         }
     }
 }

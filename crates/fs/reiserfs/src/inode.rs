@@ -2,10 +2,11 @@
 
 use crate::format::*;
 use crate::item::Item;
+use crate::node::{Block, Content};
 use crate::planted::{Flaw, planted};
 use crate::recent::Known;
 use crate::stat;
-use crate::tree::{Nodes as _, find, seek};
+use crate::tree::{find, seek};
 use crate::validate::{MOST_XATTRS, stat_data};
 use crate::volume::Core;
 use arbor_base::field;
@@ -15,9 +16,13 @@ use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
+use std::sync::Arc;
 
 /// Greatest link count.
 pub(crate) const LINK_MAX: u32 = 65_000;
+
+/// Where stat data lie that were cut already.
+const GONE: u64 = u64::MAX;
 
 /// A decoded stat data item and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -135,7 +140,10 @@ impl InodeStore for Core {
     }
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
-        if let Some(i) = self.recent_inode(ino)? {
+        if let Some(late) = self.late.filter(|late| late.key == stat_key(ino)) {
+            return Ok(self.known_inode(ino, &late));
+        }
+        if let Some(i) = self.recent_inode(ino) {
             return Ok(i);
         }
         let unit = find(self, stat_key(ino))?.ok_or(Errno::ESTALE)?;
@@ -149,45 +157,95 @@ impl InodeStore for Core {
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
         let key = stat_key(i.ino);
-        let unit = find(self, key)?.ok_or(Errno::ESTALE)?;
-        let old = unit.item().map_or(&[][..], |item| &item.body);
-        let (len, body) = (old.len(), stat::encode(&i.d, self.geom.dense, old.len()));
+        self.put_stat(key, &i.d, self.calls.has_changed())?;
+        // Not before: a call that is refused changes nothing.
+        self.late = self.late.filter(|late| late.key != key);
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Stores the stat data of a directory whose names were changed. If they are touched and no more, that is done once for all
+    /// names of a transaction: they are kept until then.
+    pub fn iput_late(&mut self, i: &Inode) -> Result<()> {
+        let key = stat_key(i.ino);
+        if self.late.is_some_and(|late| late.key != key) {
+            self.put_late()?;
+        }
+        let Some(known) = self.late.or(self.recent.find(key).copied()).filter(|known| stat::is_touched(&known.d, &i.d))
+        else {
+            return self.iput(i);
+        };
+        if self.late.is_none() {
+            // So that it is still in memory when the transaction ends.
+            let ((leaf, _), _) = self.stat_place(key)?;
+            self.dirty_node(leaf)?;
+        }
+        self.late = Some(Known { d: i.d, ..known });
+        self.note_change();
+        Ok(())
+    }
+
+    /// Stores what is kept.
+    pub fn put_late(&mut self) -> Result<()> {
+        if let Some(late) = self.late {
+            self.put_stat(late.key, &late.d, true)?;
+            self.late = None;
+        }
+        Ok(())
+    }
+
+    /// Stores stat data. They may have to do with the bytes that they have if there is no space, and the call cannot be refused
+    /// (`must`).
+    fn put_stat(&mut self, key: Key, d: &StatData, must: bool) -> Result<()> {
+        let (place, content) = self.stat_place(key)?;
+        let old = content.items().get(place.1).map_or(&[][..], |item| &item.body);
+        let (len, body) = (old.len(), stat::encode(d, self.geom.dense, old.len()));
         if *old == *body {
             return Ok(());
         }
-        let place = (unit.leaf, unit.at);
-        drop(unit);
+        drop(content);
         self.recent.forget(key, key.next());
         if body.len() == len {
-            self.patch(place, |item| item.body = body.into())?;
-            self.recent.put(Known { key, leaf: place.0, index: place.1, d: i.d });
+            self.patch(place, |item| arbor_base::layout::put(&mut item.body, 0, &body))?;
+            self.recent.put(Known { key, leaf: place.0, index: place.1, d: *d });
             return Ok(());
         }
         match self.lengthen(key, place, body) {
             // The call cannot be refused any more.
-            Err(Error::Errno(Errno::ENOSPC)) if self.calls.has_changed() => {
+            Err(Error::Errno(Errno::ENOSPC)) if must => {
                 let why = || Error::Io(std::io::Error::other("no space for stat data that grow"));
-                let body = stat::fitted(&i.d, len).ok_or_else(why)?;
+                let body = stat::fitted(d, len).ok_or_else(why)?;
                 self.patch(place, |item| item.body = body.into())
             }
             done => done,
         }
     }
-}
 
-impl Core {
-    /// The inode, if it is one of the last, and its item is where it was.
-    fn recent_inode(&mut self, ino: Ino) -> Result<Option<Inode>> {
-        let key = stat_key(ino);
-        let Some(Known { leaf, index, d, .. }) = self.recent.find(key) else { return Ok(None) };
-        if self.known(key).is_none_or(|known| known.0 != leaf) {
-            return Ok(None);
+    /// The formatted node that has an object's stat data, and the item.
+    fn stat_place(&mut self, key: Key) -> Result<((Block, usize), Arc<Content>)> {
+        if let Some(&Known { leaf, index, .. }) = self.recent.find(key)
+            && let Some(content) = self.decoded(leaf)
+            && content.items().get(index).is_some_and(|item| item.key == key)
+        {
+            return Ok(((leaf, index), content.clone()));
         }
-        let content = self.node(leaf, 1)?;
-        let item = content.items().get(index).filter(|item| item.key == key);
-        debug_assert!(item.is_none_or(|item| stat::decode(&item.body) == Some(d)), "{ino}");
-        let at = self.geom.byte(leaf) + (NODE_HEAD + index * ITEM_HEAD) as u64;
-        Ok(item.map(|_| Inode { ino, d, at }))
+        let unit = find(self, key)?.ok_or(Errno::ESTALE)?;
+        Ok(((unit.leaf, unit.at), unit.into_content()))
+    }
+
+    /// The inode, if it is one of the last, and its item is where it was.
+    fn recent_inode(&mut self, ino: Ino) -> Option<Inode> {
+        let key = stat_key(ino);
+        let known = *self.recent.find(key)?;
+        let item = self.decoded(known.leaf)?.items().get(known.index).filter(|item| item.key == key)?;
+        debug_assert_eq!(stat::decode(&item.body), Some(known.d), "{ino}");
+        Some(self.known_inode(ino, &known))
+    }
+
+    fn known_inode(&self, ino: Ino, known: &Known) -> Inode {
+        let at = self.geom.byte(known.leaf) + (NODE_HEAD + known.index * ITEM_HEAD) as u64;
+        Inode { ino, d: known.d, at }
     }
 }
 
@@ -298,7 +356,9 @@ impl Orphans for Core {
         let tail = u64::from(i.d.tail.get());
         if tail > 0 && i.d.size.get() == tail && i.d.blocks.get() == 0 {
             // All of it lies side by side.
-            return self.cut_range(stat_key(i.ino), i.body_end()).map(|()| true);
+            self.cut_range(stat_key(i.ino), i.body_end())?;
+            i.at = GONE;
+            return Ok(true);
         }
         if !i.is_dir() && (i.d.size.get() > 0 || i.d.blocks.get() > 0) && self.truncate_step(i, 0)? > 0 {
             return Ok(false);
@@ -309,7 +369,7 @@ impl Orphans for Core {
 
     fn free(&mut self, i: &mut Inode) -> Result<()> {
         let key = stat_key(i.ino);
-        if find(self, key)?.is_some() {
+        if i.at != GONE && find(self, key)?.is_some() {
             self.cut_range(key, key.at(1))?;
         }
         self.give_object(key.object());

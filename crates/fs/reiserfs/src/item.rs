@@ -46,10 +46,15 @@ pub trait ItemOps: Sync {
         self.start(item, self.find(item, key))
     }
 
-    /// That unit, and its key; `None` if all are less.
-    fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
+    /// The same where it is known that a unit begins at byte `spot` of the body, and that the keys of all before it are less.
+    fn start_from(&self, item: &Item, _spot: usize, key: Key) -> usize {
+        self.start_of(item, key)
+    }
+
+    /// That unit, bytes of the body before it, and its key; `None` if all are less.
+    fn seek(&self, item: &Item, key: Key) -> Option<(usize, usize, Key)> {
         let n = self.find(item, key);
-        (n < self.units(item)).then(|| (n, self.key_of(item, n)))
+        (n < self.units(item)).then(|| (n, self.start(item, n), self.key_of(item, n)))
     }
 
     /// Whether `right`, of the same kind and object, goes on where `left` ends.
@@ -252,6 +257,17 @@ fn offsets(body: &[u8]) -> impl Iterator<Item = (usize, u64)> {
     })
 }
 
+/// Where the first entry, of those from byte `spot` on, begins whose key is not less than `key`.
+fn start_from(item: &Item, spot: usize, key: Key) -> usize {
+    let offset = match least_offset(item, key) {
+        Err(true) => return item.body.len(),
+        Err(false) => 0,
+        Ok(offset) => offset,
+    };
+    let found = offsets(item.body.get(spot..).unwrap_or(&[])).find(|(_, found)| *found >= offset);
+    found.map_or(item.body.len(), |(at, _)| spot + at)
+}
+
 impl ItemOps for Entries {
     fn name(&self) -> &'static str {
         "directory"
@@ -287,23 +303,21 @@ impl ItemOps for Entries {
 
     /// Looks at each entry once, as [`seek`](ItemOps::seek) does.
     fn start_of(&self, item: &Item, key: Key) -> usize {
-        let offset = match least_offset(item, key) {
-            Err(true) => return item.body.len(),
-            Err(false) => 0,
-            Ok(offset) => offset,
-        };
-        let found = offsets(&item.body).find(|(_, found)| *found >= offset);
-        found.map_or(item.body.len(), |(at, _)| at)
+        start_from(item, 0, key)
     }
 
-    fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
+    fn start_from(&self, item: &Item, spot: usize, key: Key) -> usize {
+        start_from(item, spot, key)
+    }
+
+    fn seek(&self, item: &Item, key: Key) -> Option<(usize, usize, Key)> {
         let offset = match least_offset(item, key) {
             Err(true) => return None,
             Err(false) => 0,
             Ok(offset) => offset,
         };
-        let mut all = offsets(&item.body).map(|(_, found)| found).enumerate();
-        all.find(|(_, found)| *found >= offset).map(|(n, found)| (n, item.key.at(found)))
+        let mut all = offsets(&item.body).enumerate();
+        all.find(|(_, (_, found))| *found >= offset).map(|(n, (at, found))| (n, at, item.key.at(found)))
     }
 
     fn follows(&self, left: &Item, right: &Item) -> bool {

@@ -32,7 +32,8 @@
 //! made (`new_object`) and enters the name (`put_name`). Both insert an item: `plan_edit` works out what changes on each level, blocks are
 //! allocated, `carry_out` writes the nodes into their buffers. `write`: `kit::blockfile` asks `balloc`, which puts the
 //! bytes into direct items, or into the page of an unformatted node. `make_file`: a small file is inserted with its bytes
-//! (`insert_object`), then its name. Nothing goes to the device until `commit_transaction`.
+//! (`insert_object`), then its name. `remove`: the name and the file are cut out of their nodes (`cut_range`). Nothing goes to
+//! the device until `commit_transaction`, which first makes fewer of the nodes that were cut from (`compress`, decision 30).
 //!
 //! Nothing is cleaned: there is no `clean.rs`.
 #![forbid(unsafe_code)]

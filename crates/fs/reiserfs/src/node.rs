@@ -169,6 +169,14 @@ impl Content {
         }
     }
 
+    /// Children of an internal node.
+    pub fn children(&self) -> &[(Key, Block)] {
+        match self {
+            Content::Internal(all) => all,
+            Content::Leaf(_) => &[],
+        }
+    }
+
     /// Whether it is a formatted node.
     pub fn is_leaf(&self) -> bool {
         matches!(self, Content::Leaf(_))
@@ -378,6 +386,32 @@ pub fn put_child_key(bytes: &mut [u8], n: usize, key: Key, generation: u64) -> b
         put(bytes, NODE_HEAD + n * CHILD, DiskKey::from(key).as_bytes());
         true
     }
+}
+
+/// Inserts a child into an internal node that has room for it, as its child `n`.
+pub fn insert_child(bytes: &mut [u8], n: usize, child: (Key, Block), generation: u64) -> bool {
+    let count = usize::from(head(bytes).count.get());
+    let (from, end) = (NODE_HEAD + n * CHILD, NODE_HEAD + count * CHILD);
+    if n > count || end + CHILD > bytes.len() {
+        return false;
+    }
+    bytes.copy_within(from..end, from + CHILD);
+    put(bytes, from, Child { key: child.0.into(), block: child.1.into() }.as_bytes());
+    set_count(bytes, count + 1);
+    set_generation(bytes, generation)
+}
+
+/// Takes child `n` out of an internal node.
+pub fn remove_child(bytes: &mut [u8], n: usize, generation: u64) -> bool {
+    let count = usize::from(head(bytes).count.get());
+    let (from, end) = (NODE_HEAD + (n + 1) * CHILD, NODE_HEAD + count * CHILD);
+    if n >= count || end > bytes.len() {
+        return false;
+    }
+    bytes.copy_within(from..end, from - CHILD);
+    bytes.get_mut(end - CHILD..end).unwrap_or(&mut []).fill(0);
+    set_count(bytes, count - 1);
+    set_generation(bytes, generation)
 }
 
 /// Damage in a node: its byte, and what is wrong.

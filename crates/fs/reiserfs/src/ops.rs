@@ -14,6 +14,7 @@ impl locked::Core for Core {
 
     /// What is held back can be allocated once the transaction is durable and the log empty.
     fn settle_frees(&mut self) -> Result<bool> {
+        self.compress()?;
         let held = self.space.held();
         if held == 0 {
             return Ok(false);

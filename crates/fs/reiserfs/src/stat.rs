@@ -20,7 +20,7 @@ pub fn encode(d: &StatData, dense: bool, least: usize) -> Vec<u8> {
     }
     let least = roomy(d).max(least).max(LEAST);
     match near_numbers(d) {
-        Some(numbers) => told(&numbers, len_of(&numbers).max(least).next_multiple_of(STEP)),
+        Some(numbers) => told_near(&numbers, least),
         None => {
             let numbers = numbers(d);
             told(&numbers, len_of(&numbers).max(least).next_multiple_of(STEP))
@@ -47,6 +47,13 @@ pub(crate) fn fitted(d: &StatData, len: usize) -> Option<Vec<u8>> {
     let all = [*d, made, read, StatData { ctime: d.mtime, ..read }];
     let numbers = all.iter().map(numbers).find(|numbers| len_of(numbers) <= len)?;
     Some(told(&numbers, len))
+}
+
+/// Whether one differs from the other in nothing but its times and its size, which is told in as many bytes: the same bytes
+/// are enough for it ([`fitted`]).
+pub(crate) fn is_touched(old: &StatData, new: &StatData) -> bool {
+    let StatData { size, mtime, ctime, .. } = *new;
+    old.size.get().digits() == size.get().digits() && StatData { size, mtime, ctime, ..*old } == *new
 }
 
 /// A number that is told: nearly all have 64 bits.
@@ -116,6 +123,30 @@ fn told<N: Number>(all: &[N], len: usize) -> Vec<u8> {
     bytes
 }
 
+/// The same for numbers of 64 bits, in at least so many bytes, without counting their digits beforehand.
+fn told_near(all: &[u64; DENSE.len()], least: usize) -> Vec<u8> {
+    // A multiple of `STEP`, with room for all digits and for what is usual.
+    let (mut bytes, mut len) = ([0; 2 * DENSE.len() * STEP], 0);
+    let mut places = bytes.iter_mut();
+    for n in those_told(all) {
+        let mut n = *n;
+        for place in places.by_ref() {
+            len += 1;
+            if n <= 0x7f {
+                *place = n as u8;
+                break;
+            }
+            *place = n as u8 | 0x80;
+            n >>= 7;
+        }
+    }
+    let len = len.max(least).next_multiple_of(STEP);
+    let mut told = bytes.get(..len).unwrap_or(&bytes).to_vec();
+    // Longer ones are on no disk but a damaged one.
+    told.resize(len, 0);
+    told
+}
+
 /// The stat data in these bytes; `None` if they are damaged.
 pub fn decode(body: &[u8]) -> Option<StatData> {
     if body.len() == STAT_DATA {
@@ -126,9 +157,24 @@ pub fn decode(body: &[u8]) -> Option<StatData> {
 
 /// The same where all numbers are short and all times near each other, as they nearly always are; `None` if they are not.
 fn decode_near(body: &[u8]) -> Option<StatData> {
-    let (mut numbers, mut at) = ([0; DENSE.len()], 0);
+    /// Bits of nine digits.
+    const MOST: u32 = 63;
+    let (mut numbers, mut bytes) = ([0; DENSE.len()], body.iter());
     for n in &mut numbers {
-        *n = near_number(body, &mut at)?;
+        let mut shift = 0;
+        loop {
+            match bytes.next() {
+                None if shift == 0 => break,
+                Some(byte) if shift < MOST => {
+                    *n |= u64::from(byte & 0x7f) << shift;
+                    if byte & 0x80 == 0 {
+                        break;
+                    }
+                }
+                _ => return None,
+            }
+            shift += 7;
+        }
     }
     let [mode, nlink, uid, gid, generation, size, tail, secs, nanos, ctime, atime, btime, blocks, xattr, above, rdev] =
         numbers;

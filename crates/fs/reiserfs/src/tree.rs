@@ -6,7 +6,8 @@
 //!
 //! * **REISER-T1** all ways from the root to a formatted node are equally long.
 //! * **REISER-T2** the key of a child is the first key of the first formatted node below it.
-//! * **REISER-T3** no two neighbouring formatted nodes fit into one, and no three into two.
+//! * **REISER-T3** no two neighbouring formatted nodes fit into one, and no three into two, when a transaction becomes durable;
+//!   before, those may that are [put off](Nodes::put_off).
 //! * **REISER-T4** an internal node other than the root is at least half full; the root has two children or more.
 //! * **REISER-T5** a node holds at most one item of a kind and object, as far as their units follow one another.
 
@@ -17,9 +18,9 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use alone::{Alone, Cut, cut_alone, put_alone};
-pub use pack::size;
-pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, plan_growth, put};
+pub use alone::{Alone, Cut, Emptied, cut_alone, cut_leaf, is_sparse, put_alone};
+pub use pack::{divide, size};
+pub use plan::{Place, Plan, Room, Taken, cut, plan_compress, plan_edit, plan_growth, put};
 
 use crate::format::Key;
 use crate::item::{Item, ops};
@@ -59,6 +60,12 @@ pub trait Nodes {
         false
     }
 
+    /// Notes that a formatted node, and those beside it, may fit into fewer nodes once a change is made, and returns `true`; or
+    /// returns `false`, and that is found out now.
+    fn put_off(&mut self, _leaf: Block) -> bool {
+        false
+    }
+
     /// Where a node in a new place goes that has these items, if that is not near the one to the left, which has those.
     fn near(&self, _left: &[Item], _items: &[Item]) -> Option<Block> {
         None
@@ -71,6 +78,11 @@ pub trait Nodes {
 
     /// Notes that keys from `from` on, before `to`, lie in this formatted node, as long as no internal node changes.
     fn learn(&mut self, _from: Key, _to: Key, _leaf: Block) {}
+
+    /// A byte of the body of item `at` of a formatted node at which a unit begins, where all before it have keys less than `key`.
+    fn spot(&self, _leaf: Block, _at: usize, _key: Key) -> usize {
+        0
+    }
 
     /// Notes that damage was met which does not keep the call from going on.
     fn note_damage(&mut self) {}
@@ -190,7 +202,7 @@ pub fn next_key<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step]) -> Result<Option
 pub fn has_units(shape: Shape, items: &[Item], from: Key, to: Key) -> bool {
     let first = items.partition_point(|i| i.key <= from).saturating_sub(1);
     let inside = items.get(first..).unwrap_or(&[]).iter().take_while(|i| i.key < to);
-    inside.filter_map(|i| ops(i.key, shape.node_size)?.seek(i, from)).any(|(_, found)| found < to)
+    inside.filter_map(|i| ops(i.key, shape.node_size)?.seek(i, from)).any(|(_, _, found)| found < to)
 }
 
 /// A unit of an item, in its node.
@@ -204,6 +216,8 @@ pub struct Unit {
     pub at: usize,
     /// The unit.
     pub unit: usize,
+    /// Bytes of the item's body before it.
+    pub start: usize,
 }
 
 impl Unit {
@@ -213,6 +227,11 @@ impl Unit {
             Content::Leaf(items) => items.get(self.at),
             Content::Internal(_) => None,
         }
+    }
+
+    /// The node's contents.
+    pub fn into_content(self) -> Arc<Content> {
+        self.content
     }
 
     /// The items of the node from this one on.
@@ -234,12 +253,12 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
         if let Some(at) = next.checked_sub(1)
             && let Some(item) = items.get(at)
             && let Some(ops) = ops(item.key, shape.node_size)
-            && let Some((unit, _)) = ops.seek(item, key)
+            && let Some((unit, start, _)) = ops.seek(item, key)
         {
-            return Ok(Some(Unit { content, leaf, at, unit }));
+            return Ok(Some(Unit { content, leaf, at, unit, start }));
         }
         if next < items.len() {
-            return Ok(Some(Unit { content, leaf, at: next, unit: 0 }));
+            return Ok(Some(Unit { content, leaf, at: next, unit: 0, start: 0 }));
         }
     }
     let (_, way) = descend(nodes, key)?;
@@ -250,7 +269,7 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
         let (at, found) = (shape.byte(leaf) + crate::format::NODE_HEAD as u64, format!("{first:?}"));
         return Err(Corrupt::new("node", "items", at, found, "keys after those of the node before it").into());
     }
-    Ok(Some(Unit { content, leaf, at: 0, unit: 0 }))
+    Ok(Some(Unit { content, leaf, at: 0, unit: 0, start: 0 }))
 }
 
 /// The last unit whose key is less than `key`; `None` if none is.
@@ -271,8 +290,12 @@ fn last_before<N: Nodes + ?Sized>(nodes: &mut N, leaf: Block, key: Key) -> Resul
     let (shape, content) = (nodes.shape(), nodes.read(leaf, 1)?);
     let items = content.items();
     let Some(at) = items.partition_point(|i| i.key < key).checked_sub(1) else { return Ok(None) };
-    let unit = items.get(at).and_then(|item| ops(item.key, shape.node_size)?.find(item, key).checked_sub(1));
-    Ok(unit.map(|unit| Unit { content, leaf, at, unit }))
+    let unit = items.get(at).and_then(|item| {
+        let ops = ops(item.key, shape.node_size)?;
+        let unit = ops.find(item, key).checked_sub(1)?;
+        Some((unit, ops.start(item, unit)))
+    });
+    Ok(unit.map(|(unit, start)| Unit { content, leaf, at, unit, start }))
 }
 
 /// The unit `key`.
@@ -286,6 +309,6 @@ pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
         return Ok(None);
     };
     let Some(ops) = ops(item.key, shape.node_size) else { return Ok(None) };
-    let found = ops.seek(item, key).filter(|(_, found)| *found == key);
-    Ok(found.map(|(unit, _)| Unit { content: content.clone(), leaf, at, unit }))
+    let found = ops.seek(item, key).filter(|(_, _, found)| *found == key);
+    Ok(found.map(|(unit, start, _)| Unit { content, leaf, at, unit, start }))
 }

@@ -7,7 +7,7 @@ use crate::format::{self, *};
 use crate::item::{Item, pointer};
 use crate::node::{self, Block, Change, Content, Shape};
 use crate::options::{Balance, Layout, Mount, Ordering};
-use crate::recent::Recent;
+use crate::recent::{Known, Recent, Spot};
 use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::{Nodes, size};
@@ -39,6 +39,9 @@ pub(crate) struct Log {
     pub super_changed: bool,
     /// Nodes, of the changed ones, that are written to their places before the record, which does not have them.
     pub fresh: BTreeSet<Block>,
+    /// Formatted nodes that may fit into fewer together with those beside them: that is made good before the record
+    /// (REISER-T3).
+    pub sparse: BTreeSet<Block>,
     /// Unformatted nodes that are written before the record, and the pages that they hold.
     pub data: BTreeMap<Block, Name>,
     /// Of records that count: the newest copies, which are not in place yet.
@@ -79,6 +82,10 @@ pub(crate) struct Core {
     /// No other step follows in the call.
     pub ends_step: bool,
     pub recent: Recent,
+    /// A directory whose stat data are stored when the transaction ends.
+    pub late: Option<Known>,
+    /// Where the last name was looked for.
+    pub spot: Option<Spot>,
     /// Decoded nodes, and where their buffers are.
     nodes: FxHashMap<Block, (Arc<Content>, Place)>,
     /// Formatted nodes that were found last, with the range of keys that lie in each, and the root from which they were found.
@@ -110,6 +117,8 @@ impl Core {
             io: Io::default(),
             ends_step: false,
             recent: Recent::default(),
+            late: None,
+            spot: None,
             nodes: FxHashMap::default(),
             found: [(Key::MOST, Key::LEAST, 0); FOUND],
             found_from: (0, 0),
@@ -202,6 +211,13 @@ impl Core {
         Ok(content)
     }
 
+    /// A formatted node of the tree, if it is in memory and decoded.
+    pub fn decoded(&mut self, leaf: Block) -> Option<&Arc<Content>> {
+        let (content, place) = self.nodes.get(&leaf)?;
+        let is_there = content.is_leaf() && self.cache.is_at(*place, Name::Block(leaf.into()));
+        is_there.then_some(content)
+    }
+
     fn keep_decoded(&mut self, block: Block, content: Arc<Content>) {
         if self.nodes.len() >= self.most_decoded() {
             let cache = &self.cache;
@@ -253,8 +269,14 @@ impl Core {
         self.log.since.get_or_insert(now);
     }
 
+    /// Called when the items of a formatted node change, or it is no longer one.
+    fn forget_spot(&mut self, leaf: Block) {
+        self.spot = self.spot.filter(|spot| spot.leaf != leaf);
+    }
+
     /// Makes a block of metadata hold these bytes.
     pub fn put_block(&mut self, block: Block, kind: Kind, bytes: Vec<u8>) {
+        self.forget_spot(block);
         let name = Name::Block(block.into());
         if !self.cache.contains(name) {
             self.cache.insert(name, Arc::new(Vec::new()));
@@ -299,15 +321,19 @@ impl Core {
 
     /// Changes the items of a formatted node.
     pub fn change_items(&mut self, block: Block, changes: impl IntoIterator<Item = Change>) -> Result<()> {
+        let mut spot = self.spot;
         self.change_node(block, 1, |content, bytes, generation| {
             let Content::Leaf(items) = content else { return false };
             let mut is_done = true;
             for change in changes {
+                spot = spot.filter(|spot| spot.leaf != block || spot.outlives(&change));
                 is_done &= change.apply_to_bytes(bytes, generation);
                 change.apply(items);
             }
             is_done
-        })
+        })?;
+        self.spot = spot;
+        Ok(())
     }
 
     /// Changes the key of a child.
@@ -319,6 +345,41 @@ impl Core {
         })
     }
 
+    /// Makes a block a new formatted node, whose items hold on to no other node's bytes.
+    pub fn put_leaf(&mut self, block: Block, items: Vec<Item>) {
+        let content = Content::Leaf(items);
+        let bytes = content.encode(self.shape(), block, 1, self.sb.generation.get().saturating_add(1));
+        self.put_block(block, Kind::Tree, bytes);
+        self.keep_decoded(block, Arc::new(content));
+    }
+
+    /// Inserts a child into an internal node that has room for it, as its child `index`.
+    pub fn insert_child(&mut self, block: Block, level: u16, index: usize, child: (Key, Block)) -> Result<()> {
+        self.forget_found();
+        self.change_node(block, level, |content, bytes, generation| {
+            let Content::Internal(all) = content else { return false };
+            all.insert(index.min(all.len()), child);
+            node::insert_child(bytes, index, child, generation)
+        })
+    }
+
+    /// Takes a child out of an internal node.
+    pub fn remove_child(&mut self, block: Block, level: u16, index: usize) -> Result<()> {
+        self.forget_found();
+        self.change_node(block, level, |content, bytes, generation| {
+            let Content::Internal(all) = content else { return false };
+            if index < all.len() {
+                all.remove(index);
+            }
+            node::remove_child(bytes, index, generation)
+        })
+    }
+
+    /// Makes a formatted node that was read in the same call dirty.
+    pub fn dirty_node(&mut self, leaf: Block) -> Result<()> {
+        self.change_node(leaf, 1, |_, bytes, generation| node::set_generation(bytes, generation))
+    }
+
     /// Changes a node that was read in the same call: its contents, and its bytes. Where `f` returns `false` the bytes are
     /// made anew.
     fn change_node(
@@ -328,6 +389,10 @@ impl Core {
         f: impl FnOnce(&mut Content, &mut [u8], u64) -> bool,
     ) -> Result<()> {
         let (shape, generation) = (self.shape(), self.sb.generation.get().saturating_add(1));
+        if !self.nodes.contains_key(&block) {
+            // Others have driven it out of those that are kept decoded.
+            self.node(block, level)?;
+        }
         let (content, place) = self.nodes.get_mut(&block).ok_or(Errno::EIO)?;
         let name = Name::Block(block.into());
         if !self.cache.is_at(*place, name) {
@@ -363,6 +428,8 @@ impl Core {
     pub fn forget_block(&mut self, block: Block) {
         self.log.changed.remove(&block);
         self.log.fresh.remove(&block);
+        self.log.sparse.remove(&block);
+        self.forget_spot(block);
         self.forget_found();
         self.nodes.remove(&block);
         self.cache.remove(Name::Block(block.into()));
@@ -417,6 +484,19 @@ impl Nodes for Core {
             *place = (from, to, leaf);
         }
         self.next_found = (self.next_found + 1) % FOUND;
+    }
+
+    fn put_off(&mut self, leaf: Block) -> bool {
+        let is_early = self.splits_early();
+        if is_early {
+            self.log.sparse.insert(leaf);
+        }
+        is_early
+    }
+
+    fn spot(&self, leaf: Block, at: usize, key: Key) -> usize {
+        let found = self.spot.filter(|spot| (spot.leaf, spot.index) == (leaf, at) && spot.key <= key);
+        found.map_or(0, |spot| spot.byte)
     }
 
     fn splits_early(&self) -> bool {

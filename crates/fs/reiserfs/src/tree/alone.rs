@@ -5,7 +5,7 @@
 //! into fewer nodes, which their sizes tell. Whatever is in doubt is planned ([`plan_edit`](super::plan_edit)).
 
 use super::pack::{fits, size};
-use super::{Nodes, Step, beside, children, descend, leaf_of, next_key};
+use super::{Nodes, Step, beside, children, descend, leaf_and_end, leaf_of};
 use crate::format::{ITEM_HEAD, Key};
 use crate::item::{Item, ops};
 use crate::node::{Block, Change, Content, Shape, joins};
@@ -28,12 +28,38 @@ pub struct Alone {
 impl Alone {
     /// The children whose key becomes `first`: their nodes with their levels, and their indices there (REISER-T2).
     pub fn keys(&self) -> impl Iterator<Item = (Block, u16, usize)> + '_ {
-        let mut goes_on = self.first.is_some();
-        (2..).zip(self.way.iter().rev()).map_while(move |(level, step)| {
-            let is_told = goes_on;
-            goes_on = step.index == 0;
-            is_told.then_some((step.block, level, step.index))
-        })
+        told(2, if self.first.is_some() { &self.way } else { &[] })
+    }
+}
+
+/// Of a way from the root down to a node whose first key changes, and whose parent is of this level: the children that have
+/// that key.
+fn told(level: u16, way: &[Step]) -> impl Iterator<Item = (Block, u16, usize)> + '_ {
+    let mut goes_on = true;
+    (level..).zip(way.iter().rev()).map_while(move |(level, step)| {
+        let is_told = goes_on;
+        goes_on = step.index == 0;
+        is_told.then_some((step.block, level, step.index))
+    })
+}
+
+/// A formatted node that loses all of its items. It leaves its parent, which keeps enough children.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emptied {
+    /// The node.
+    pub leaf: Block,
+    /// Its parent, and its index there.
+    pub place: Step,
+    /// The first key of the parent, if that changes.
+    pub first: Option<Key>,
+    /// The way to the parent.
+    way: Vec<Step>,
+}
+
+impl Emptied {
+    /// The children whose key becomes `first`: their nodes with their levels, and their indices there (REISER-T2).
+    pub fn keys(&self) -> impl Iterator<Item = (Block, u16, usize)> + '_ {
+        told(3, if self.first.is_some() { &self.way } else { &[] })
     }
 }
 
@@ -44,6 +70,8 @@ pub enum Cut {
     Nothing,
     /// All of them are in one node, which needs no balancing.
     Alone(Alone),
+    /// They are all that one node has.
+    Emptied(Emptied),
     /// By plans.
     Plan,
 }
@@ -62,12 +90,19 @@ pub fn put_alone<N: Nodes + ?Sized>(nodes: &mut N, piece: Item) -> Result<std::r
         return Ok(Err(piece));
     }
     let room = shape.room().saturating_sub(used);
-    Ok(put_change(shape, items, piece, room).map(|change| Alone { leaf, change, first: None, way: Vec::new() }))
+    let spot = |n: usize, key: Key| nodes.spot(leaf, n, key);
+    Ok(put_change(shape, items, piece, room, spot).map(|change| Alone { leaf, change, first: None, way: Vec::new() }))
 }
 
 /// How items change by a piece that goes between two items or into one and takes at most `room` bytes; else it is given
-/// back.
-pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std::result::Result<Change, Item> {
+/// back. `spot`: see [`Nodes::spot`].
+pub fn put_change(
+    shape: Shape,
+    items: &[Item],
+    piece: Item,
+    room: usize,
+    spot: impl FnOnce(usize, Key) -> usize,
+) -> std::result::Result<Change, Item> {
     let Some(ops) = ops(piece.key, shape.node_size) else { return Err(piece) };
     let at = items.partition_point(|i| i.key <= piece.key);
     if items.get(at).is_some_and(|right| joins(shape, &piece, right)) {
@@ -77,7 +112,7 @@ pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std
     let Some((n, left)) = left.filter(|(_, left)| left.key.is_of_same(piece.key)) else {
         return if Shape::cost(&piece) <= room { Ok(Change::Insert(at, piece)) } else { Err(piece) };
     };
-    let byte = ops.start_of(left, piece.key);
+    let byte = ops.start_from(left, spot(n, piece.key), piece.key);
     match ops.follows(left, &piece) {
         true if left.tail == 0 && piece.tail == 0 && piece.body.len() <= room => Ok(Change::Grow(n, byte, piece.body)),
         false if byte == left.body.len() && Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
@@ -90,16 +125,23 @@ pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std
 /// # Errors
 /// Those of reading the node in which `from` lies.
 pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result<Cut> {
+    let (leaf, end) = leaf_and_end(nodes, from)?;
+    nodes.read(leaf, 1)?;
+    if end < to { Ok(Cut::Plan) } else { cut_leaf(nodes, leaf, from, to) }
+}
+
+/// The same for those in the node in which `from` lies.
+///
+/// # Errors
+/// Those of reading this node.
+pub fn cut_leaf<N: Nodes + ?Sized>(nodes: &mut N, leaf: Block, from: Key, to: Key) -> Result<Cut> {
     let shape = nodes.shape();
-    let (leaf, way) = descend(nodes, from)?;
     let (content, used) = nodes.leaf(leaf)?;
-    if next_key(nodes, &way)?.is_some_and(|next| from < next && next < to) {
-        return Ok(Cut::Plan);
-    }
     let items = content.items();
-    let change = match taken(shape, items, from, to) {
+    let change = match taken(shape, items, (from, to), |n| nodes.spot(leaf, n, from)) {
         Taken::Nothing => return Ok(Cut::Nothing),
         Taken::Many => return Ok(Cut::Plan),
+        Taken::All => return Ok(emptied(nodes, from)?.map_or(Cut::Plan, Cut::Emptied)),
         Taken::One(change) => change,
     };
     let first = match &change {
@@ -107,14 +149,42 @@ pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result
         Change::Behead(0, _, key) => Some(*key),
         _ => None,
     };
-    match is_dense(nodes, shape, &way, (items, used, &change)) {
-        Ok(true) => {}
-        Ok(false) => return Ok(Cut::Plan),
-        // The plan does without a neighbour that is damaged.
-        Err(Error::Corrupt(_) | Error::Io(_)) => return Ok(Cut::Plan),
-        Err(e) => return Err(e),
+    let is_put_off = nodes.put_off(leaf);
+    let way = if is_put_off && first.is_none() { Vec::new() } else { descend(nodes, from)?.1 };
+    if !is_put_off {
+        match is_dense(nodes, shape, &way, (items, used, Some(&change))) {
+            Ok(true) => {}
+            Ok(false) => return Ok(Cut::Plan),
+            // The plan does without a neighbour that is damaged.
+            Err(Error::Corrupt(_) | Error::Io(_)) => return Ok(Cut::Plan),
+            Err(e) => return Err(e),
+        }
     }
     Ok(Cut::Alone(Alone { leaf, change, first, way: if first.is_some() { way } else { Vec::new() } }))
+}
+
+/// How the node in which a key lies leaves its parent; `None` if that has to be planned.
+fn emptied<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Emptied>> {
+    let (leaf, mut way) = descend(nodes, key)?;
+    let Some(place) = way.pop() else { return Ok(None) };
+    let parent = children(nodes, place.block, 2)?;
+    let Content::Internal(all) = &*parent else { return Ok(None) };
+    let least = if way.is_empty() { 2 } else { nodes.shape().least_children() };
+    // Whatever fits into fewer nodes without this one, the node beside it is one of them.
+    let beside = all.get(place.index + 1).or(all.get(place.index.wrapping_sub(1)));
+    let Some((_, beside)) = beside.filter(|_| all.len() > least) else { return Ok(None) };
+    let first = all.get(1).filter(|_| place.index == 0).map(|child| child.0);
+    Ok(nodes.put_off(*beside).then_some(Emptied { leaf, place, first, way }))
+}
+
+/// Whether a formatted node, in which a key lies, and two on each side of it fit into fewer nodes (REISER-T3).
+///
+/// # Errors
+/// Those of reading nodes.
+pub fn is_sparse<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<bool> {
+    let (leaf, way) = descend(nodes, key)?;
+    let (content, used) = nodes.leaf(leaf)?;
+    Ok(!is_dense(nodes, nodes.shape(), &way, (content.items(), used, None))?)
 }
 
 /// What a cut takes of a node.
@@ -122,15 +192,18 @@ enum Taken {
     Nothing,
     /// Some of the items, or a part of one: this is all that changes.
     One(Change),
+    /// All items.
+    All,
     Many,
 }
 
-fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
+fn taken(shape: Shape, items: &[Item], (from, to): (Key, Key), spot: impl Fn(usize) -> usize) -> Taken {
     let begin = items.partition_point(|i| i.key <= from).saturating_sub(1);
     let mut found = Taken::Nothing;
     for (n, item) in items.iter().enumerate().skip(begin).take_while(|(_, i)| i.key < to) {
         let Some(ops) = ops(item.key, shape.node_size) else { return Taken::Many };
-        let (begin, end) = (ops.start_of(item, from), ops.start_of(item, to));
+        let begin = ops.start_from(item, spot(n), from);
+        let end = ops.start_from(item, begin, to);
         if begin >= end {
             continue;
         }
@@ -154,28 +227,30 @@ fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
     }
     if let Taken::One(Change::Remove(range)) = &found {
         let left = range.start.checked_sub(1).and_then(|n| items.get(n));
-        let (all, meet) = (range.len() == items.len(), left.zip(items.get(range.end)));
-        if all || meet.is_some_and(|(left, right)| joins(shape, left, right)) {
+        if range.len() == items.len() {
+            return Taken::All;
+        }
+        if left.zip(items.get(range.end)).is_some_and(|(left, right)| joins(shape, left, right)) {
             return Taken::Many;
         }
     }
     found
 }
 
-/// Whether a node at the end of a way whose items change like this, and two on each side of it, do not fit into fewer nodes
-/// then (REISER-T3).
+/// Whether a node at the end of a way whose items change like this, if they do, and two on each side of it, do not fit into
+/// fewer nodes then (REISER-T3).
 fn is_dense<N: Nodes + ?Sized>(
     nodes: &mut N,
     shape: Shape,
     way: &[Step],
-    (items, used, change): (&[Item], usize, &Change),
+    (items, used, change): (&[Item], usize, Option<&Change>),
 ) -> Result<bool> {
     let [left, right] = [two_beside(nodes, way, false)?, two_beside(nodes, way, true)?];
     let less = match change {
-        Change::Remove(range) => items.get(range.clone()).map_or(0, size),
-        Change::Shrink(_, bytes) => bytes.len(),
-        Change::Behead(_, bytes, _) => *bytes,
-        Change::Insert(..) | Change::Grow(..) => 0,
+        Some(Change::Remove(range)) => items.get(range.clone()).map_or(0, size),
+        Some(Change::Shrink(_, bytes)) => bytes.len(),
+        Some(Change::Behead(_, bytes, _)) => *bytes,
+        Some(Change::Insert(..) | Change::Grow(..)) | None => 0,
     };
     let changed = Beside { size: used.saturating_sub(less), content: None };
     let [left1, left2] = left;
@@ -190,7 +265,7 @@ fn is_dense<N: Nodes + ?Sized>(
         for some in all.windows(many).filter(|some| may_fit(some)) {
             let after = after.get_or_insert_with(|| {
                 let mut items = items.to_vec();
-                change.clone().apply(&mut items);
+                change.cloned().into_iter().for_each(|change| change.apply(&mut items));
                 items
             });
             let items = some.iter().flat_map(|n| n.content.as_ref().map_or(after.as_slice(), |c| c.items()));

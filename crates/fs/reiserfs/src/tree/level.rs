@@ -73,6 +73,8 @@ pub struct Slot {
     is_changed: bool,
     /// Its items were spread together with those of its neighbours.
     is_spread: bool,
+    /// It has become smaller before this change, and nobody has looked yet whether it fits into fewer nodes with those beside it.
+    pub is_sparse: bool,
     /// Whether it was in memory before this plan read it.
     pub was_cached: bool,
 }
@@ -149,6 +151,7 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
             near: None,
             is_changed: false,
             is_spread: false,
+            is_sparse: false,
             was_cached,
         })
     }
@@ -210,6 +213,7 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
             near: None,
             is_changed: true,
             is_spread: false,
+            is_sparse: false,
             was_cached: true,
         };
         self.slots.insert(n + 1, slot);

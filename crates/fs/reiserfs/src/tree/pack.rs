@@ -88,8 +88,12 @@ pub fn pack(shape: Shape, items: Vec<Item>, nodes: usize, fill: Fill) -> Option<
 }
 
 /// What fits into a node from the left, and the rest.
-fn take_left(shape: Shape, mut items: Vec<Item>) -> (Vec<Item>, Vec<Item>) {
-    let mut room = shape.room();
+fn take_left(shape: Shape, items: Vec<Item>) -> (Vec<Item>, Vec<Item>) {
+    divide(shape, items, shape.room())
+}
+
+/// What fits into so many bytes from the left, and the rest.
+pub fn divide(shape: Shape, mut items: Vec<Item>, mut room: usize) -> (Vec<Item>, Vec<Item>) {
     let fits = |item: &Item| {
         let left = room.checked_sub(Shape::cost(item));
         room = left.unwrap_or(room);

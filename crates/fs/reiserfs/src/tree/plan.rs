@@ -156,14 +156,28 @@ pub fn plan_growth<N: Nodes + ?Sized>(
     to: Key,
     edit: impl FnOnce(&mut Vec<Item>),
 ) -> Result<Plan> {
+    plan_from(nodes, key, to, |slot| {
+        let mut items = slot.work().items().to_vec();
+        edit(&mut items);
+        slot.set(Work::Leaf(items));
+    })
+}
+
+/// Plans that the formatted node in which `key` lies, and those beside it, become fewer if they fit (REISER-T3).
+///
+/// # Errors
+/// Those of reading nodes. Nothing is changed.
+pub fn plan_compress<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Plan> {
+    plan_from(nodes, key, key, |slot| slot.is_sparse = true)
+}
+
+fn plan_from<N: Nodes + ?Sized>(nodes: &mut N, key: Key, to: Key, edit: impl FnOnce(&mut Slot)) -> Result<Plan> {
     let (shape, (_, height)) = (nodes.shape(), nodes.root());
     let (block, way) = descend(nodes, key)?;
     let mut plan = Plan::default();
     let mut level = Level::new(nodes, 1);
     let mut slot = level.slot(block, way)?;
-    let mut items = slot.work().items().to_vec();
-    edit(&mut items);
-    slot.set(Work::Leaf(items));
+    edit(&mut slot);
     level.slots.push(slot);
     balance_leaves(&mut level, shape, to, &mut plan)?;
     preserve(&mut level, &mut plan)?;
@@ -419,9 +433,9 @@ fn parted(shape: Shape, mut items: Vec<Item>, to: Key) -> Option<Vec<Vec<Item>>>
 
 /// Takes nodes out of the tree as long as two fit into one, or three into two (REISER-T3).
 fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result<()> {
-    let has_shrunk = |s: &Slot| s.old.is_none() || s.used < s.old_used;
+    let has_shrunk = |s: &Slot| s.old.is_none() || s.used < s.old_used || s.is_sparse;
     while !level.removed.is_empty() || level.slots.iter().any(has_shrunk) {
-        let changed = |s: &Slot| s.is_changed();
+        let changed = |s: &Slot| s.is_changed() || s.is_sparse;
         // Two on each side of what has changed.
         while level.slots.iter().position(changed).is_some_and(|n| n < 2) && level.more_left()? {}
         while level.slots.iter().rev().position(changed).is_some_and(|n| n < 2) && level.more_right()? {}
@@ -546,7 +560,7 @@ fn merge<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, n: usize) ->
 
 /// Puts an item in its place; it becomes part of the one that it belongs to. None of its units is there yet.
 pub fn put(shape: Shape, items: &mut Vec<Item>, piece: Item) {
-    let piece = match put_change(shape, items, piece, usize::MAX) {
+    let piece = match put_change(shape, items, piece, usize::MAX, |_, _| 0) {
         Ok(change) => return change.apply(items),
         Err(piece) => piece,
     };

@@ -30,6 +30,8 @@ struct Tree {
     fresh: Option<BTreeSet<Block>>,
     /// Nodes are split early.
     early: bool,
+    /// Of a tree that puts off what its nodes' sizes want: the nodes to be looked at.
+    sparse: Option<BTreeSet<Block>>,
 }
 
 impl Tree {
@@ -37,7 +39,18 @@ impl Tree {
         let shape = Shape { node_size, fsid: 7 };
         let nodes = BTreeMap::from([(1, sealed(&Content::Leaf(Vec::new()), shape, 1, 1))]);
         let (in_memory, touched) = (None, BTreeSet::new());
-        Tree { shape, nodes, root: (1, 1), next: 2, in_memory, touched, reads: 0, fresh: None, early: false }
+        Tree {
+            shape,
+            nodes,
+            root: (1, 1),
+            next: 2,
+            in_memory,
+            touched,
+            reads: 0,
+            fresh: None,
+            early: false,
+            sparse: None,
+        }
     }
 
     /// A tree of these formatted nodes, the first of which is block 1, and a root.
@@ -124,6 +137,60 @@ impl Tree {
         alone.iter().for_each(|nodes| self.assert_written(nodes));
     }
 
+    /// Takes all units with keys in a range out of a tree that puts off the rest.
+    fn cut_now(&mut self, from: Key, to: Key) {
+        let mut at = from;
+        loop {
+            let (leaf, end) = leaf_and_end(self, at).unwrap();
+            match cut_leaf(self, leaf, at, to).unwrap() {
+                Cut::Nothing => {}
+                Cut::Alone(alone) => self.nodes.extend(self.changed(alone)),
+                Cut::Emptied(emptied) => self.take_out(&emptied),
+                Cut::Plan => {
+                    let shape = self.shape;
+                    let plan = plan_edit(self, at, |items| drop(cut(shape, items, at, to))).unwrap();
+                    self.carry_out(plan);
+                    continue;
+                }
+            }
+            if end >= to {
+                return;
+            }
+            at = end;
+        }
+    }
+
+    fn take_out(&mut self, emptied: &Emptied) {
+        let Step { block, index } = emptied.place;
+        let mut parent = self.content(block, 2);
+        if let Content::Internal(all) = &mut parent {
+            assert_eq!(all.remove(index).1, emptied.leaf);
+        }
+        let mut bytes = self.nodes[&block].clone();
+        assert!(crate::node::remove_child(&mut bytes, index, 1));
+        crate::format::seal(&mut bytes);
+        assert_eq!(bytes, sealed(&parent, self.shape, block, 2));
+        self.nodes.insert(block, bytes);
+        for (block, _, index) in emptied.keys() {
+            let bytes = self.nodes.get_mut(&block).unwrap();
+            assert!(crate::node::put_child_key(bytes, index, emptied.first.unwrap(), 1));
+            crate::format::seal(bytes);
+        }
+        self.touched.clear();
+        Room::free(self, emptied.leaf);
+    }
+
+    /// Makes good what was put off.
+    fn compress(&mut self) {
+        while let Some(leaf) = self.sparse.as_mut().and_then(BTreeSet::pop_first) {
+            let Some(key) = self.content(leaf, 1).first_key() else { continue };
+            if is_sparse(self, key).unwrap() {
+                let plan = plan_compress(self, key).unwrap();
+                self.carry_out(plan);
+            }
+        }
+    }
+
     /// Takes all units with keys in a range out, one node after the other; returns how many nodes that took.
     fn cut(&mut self, from: Key, to: Key) -> usize {
         let cut = cut_alone(self, from, to).unwrap();
@@ -181,9 +248,7 @@ impl Tree {
 
     /// The invariants; returns the leaves.
     fn check(&self) -> Vec<Vec<Item>> {
-        let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
-        self.walk(self.root.0, self.root.1, &mut leaves, &mut seen);
-        assert_eq!(seen.len(), self.nodes.len(), "no node is left over");
+        let leaves = self.check_all_but_sizes();
         for many in [2, 3] {
             for nodes in leaves.windows(many) {
                 let items = pack::flow(self.shape, nodes.iter().map(Vec::as_slice));
@@ -191,6 +256,13 @@ impl Tree {
                 assert!(fewer.is_none(), "REISER-T3: {many} nodes fit into {}: {nodes:?}", many - 1);
             }
         }
+        leaves
+    }
+
+    fn check_all_but_sizes(&self) -> Vec<Vec<Item>> {
+        let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
+        self.walk(self.root.0, self.root.1, &mut leaves, &mut seen);
+        assert_eq!(seen.len(), self.nodes.len(), "no node is left over");
         let keys: Vec<Key> = leaves.iter().flatten().map(|i| i.key).collect();
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
         leaves
@@ -222,6 +294,10 @@ impl Nodes for Tree {
     fn splits_early(&self) -> bool {
         self.early
     }
+
+    fn put_off(&mut self, leaf: Block) -> bool {
+        self.sparse.as_mut().map(|sparse| sparse.insert(leaf)).is_some()
+    }
 }
 
 impl Room for Tree {
@@ -232,6 +308,9 @@ impl Room for Tree {
 
     fn free(&mut self, block: Block) {
         assert!(self.nodes.remove(&block).is_some() && !self.touched.contains(&block));
+        if let Some(sparse) = &mut self.sparse {
+            sparse.remove(&block);
+        }
     }
 
     fn set_root(&mut self, block: Block, level: u16) {
@@ -464,11 +543,14 @@ fn random_item(random: &mut Rng, room: usize) -> Item {
 #[test]
 fn random_steps() {
     let ways = [(false, false), (true, false), (false, true), (true, true)];
-    let trees = [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)].map(|t| ways.map(|way| (t, way))).concat();
-    for ((node_size, steps), (moves, early)) in trees {
+    let eager = ways.map(|(moves, early)| (moves, early, false));
+    let ways = [&eager[..], &[(false, true, true), (true, true, true)]].concat();
+    let sizes = [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)];
+    let trees = sizes.into_iter().flat_map(|size| ways.iter().map(move |way| (size, *way)));
+    for ((node_size, steps), (moves, early, lazy)) in trees {
         let mut random = Rng::new(node_size as u64);
         let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
-        (tree.fresh, tree.early) = (moves.then(BTreeSet::new), early);
+        (tree.fresh, tree.early, tree.sparse) = (moves.then(BTreeSet::new), early, lazy.then(BTreeSet::new));
         for step in 0..steps {
             if random.below(20) == 0 {
                 tree.fresh.iter_mut().for_each(BTreeSet::clear);
@@ -487,13 +569,23 @@ fn random_steps() {
             } else if let Some((from, _)) = model.range(random_item(&mut random, 300).key..).next() {
                 let (from, len) = (*from, 1 + random.below(80));
                 let to = from.at(from.offset() + len);
-                tree.cut(from, to);
+                if lazy {
+                    tree.cut_now(from, to);
+                } else {
+                    tree.cut(from, to);
+                }
                 model.retain(|key, _| !(from..to).contains(key));
             }
-            if step % 7 == 0 {
+            if lazy && step % 7 == 0 {
+                assert_eq!(units(tree.shape, &tree.check_all_but_sizes()), model, "{node_size}, step {step}");
+            }
+            if step % if lazy { 49 } else { 7 } == 0 {
+                tree.compress();
                 assert_eq!(units(tree.shape, &tree.check()), model, "node size {node_size}, step {step}");
             }
         }
+        tree.compress();
+        tree.sparse = None;
         assert!(tree.root.1 >= 3, "a tree of {} levels", tree.root.1);
         tree.cut(Key::LEAST, Key::MOST);
         assert_eq!((tree.check(), tree.root.1), (vec![vec![]], 1));
