@@ -275,6 +275,7 @@ impl Core {
             return Ok(());
         }
         if planted(Flaw::GatheredBlank) {
+            self.cache.remove(name);
             self.cache.insert(name, std::sync::Arc::new(vec![0; BLOCK]));
         }
         self.become_dirty(i, part, (block, How::Moved))?;

@@ -80,6 +80,7 @@ fn partial(geom: &Geom, (seg, at): (Seg, u32), p: &Parsed, whole: bool) -> Value
     let blocks = p.blocks().map(|(f, b, at)| {
         let place = match coded_block(b.place.get()) {
             Some(FileBlock::Map { level, n }) => format!("Indirect({level}, {n})"),
+            Some(FileBlock::Xattr(_)) => "Xattr".into(),
             Some(data) => format!("{data:?}"),
             None => b.place.to_string(),
         };
