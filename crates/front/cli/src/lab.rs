@@ -16,7 +16,8 @@ use crate::exit::Exit;
 use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
 use anyhow::{Context, Result, anyhow};
-use arbor_bench::interval::Interval;
+use arbor_bench::experiment::curves::Judged;
+use arbor_bench::interval::{Interval, Verdict};
 use arbor_bench::library::Charge;
 use arbor_bench::rows::{compare, is_compared};
 use arbor_bench::sheets::sheets;
@@ -457,10 +458,9 @@ fn print(experiment: &Experiment, rows: &[Row], details: bool, out: &mut dyn Wri
     if !rows.is_empty() {
         writeln!(out, "{}", table.trim_fmt())?;
     }
-    let held: Vec<bool> = rows.iter().filter_map(|r| r.holds).collect();
-    if !held.is_empty() {
+    if let Some(count) = Verdict::count(rows.iter().map(Row::verdict)) {
         let all = if hidden > 0 { ", all figures counted" } else { "" };
-        writeln!(out, "{} of {} hold{all}", held.iter().filter(|h| **h).count(), held.len())?;
+        writeln!(out, "{count}{all}")?;
     }
     if hidden > 0 {
         writeln!(out, "{} more with --details", show::of(hidden as u64, "figure", "figures"))?;
@@ -482,21 +482,20 @@ fn charts(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<
         });
         writeln!(out, "{}\n{}", sheet.title, table.trim_fmt())?;
     }
-    let mut held = Vec::new();
-    for judged in experiment.judge(rows).iter().filter(|judged| judged.figure.is_some()) {
+    let judged = experiment.judge(rows);
+    for judged in judged.iter().filter(|judged| judged.figure.is_some()) {
         let said = judged.statement;
         let word = match judged.verdict() {
-            "yes" => "holds",
-            "no" => "does not hold",
-            "" => "not judged",
-            undecided => undecided,
+            Verdict::Holds => "holds",
+            Verdict::HoldsNot => "does not hold",
+            Verdict::Undecided => "undecided",
+            Verdict::NotJudged => "not judged",
         };
-        held.extend(judged.holds);
         let ours = judged.figure.map(|f| figure(f.mean) + &half(f, figure)).unwrap_or_default();
         writeln!(out, "{} {}: {ours} ({word})", said.text, said.what)?;
     }
-    if !held.is_empty() {
-        writeln!(out, "{} of {} hold", held.iter().filter(|h| **h).count(), held.len())?;
+    if let Some(count) = Verdict::count(judged.iter().map(Judged::verdict)) {
+        writeln!(out, "{count}")?;
     }
     Ok(())
 }
@@ -517,7 +516,7 @@ fn cells(row: &Row, rows: &[Row]) -> [String; 8] {
         figure(row.ours) + &half_of(row.interval()),
         ratio(row.paper_ratio),
         row.ratio().map_or_else(none, |r| ratio(Some(r.mean)) + &half(r, |n| format!("{n:.2}"))),
-        row.holds.map_or(if row.is_undecided() { "undecided" } else { "" }, |h| if h { "yes" } else { "no" }).into(),
+        row.verdict().in_table().into(),
     ]
 }
 

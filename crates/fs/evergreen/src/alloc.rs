@@ -178,12 +178,28 @@ impl Core {
     /// Finds a unit that is free as a whole, or an open one with free blocks, or that with the most of them; after the last
     /// block first.
     fn find_unit(&mut self, blocks: u32) -> Result<()> {
+        let best =
+            self.densest_unit(blocks, |core, bits, n, from| core.space.units.densest(bits, n, from, |_| true))?;
+        let whole = best.clone().filter(|(free, _)| *free >= blocks);
+        whole.iter().for_each(|(_, run)| self.space.units.note_whole(run.start));
+        let open = if whole.is_none() { self.find_open(blocks)? } else { None };
+        (self.space.run_len, self.space.run) = open.or(best).unwrap_or_default();
+        Ok(())
+    }
+
+    /// The best of the units that `find` finds in blocks of the dBitmap, by the number of free blocks, after the last block
+    /// first; one that is free as a whole, `blocks`, is good enough.
+    pub fn densest_unit(
+        &mut self,
+        blocks: u32,
+        find: impl Fn(&Core, &[u8], u32, u32) -> Option<(u32, Range<u32>)>,
+    ) -> Result<Option<(u32, Range<u32>)>> {
         let (last, known) = (self.master.head.last.get(), self.bitmaps());
         let mut best: Option<(u32, Range<u32>)> = None;
         for (step, n) in self.maps_to_look_at().enumerate() {
             let from = if step == 0 { last } else { n * BITS };
             let found = match self.map(n)?.is_some() {
-                true => self.space.maps.get(&n).and_then(|map| self.space.units.densest(&map.bits, n, from, |_| true)),
+                true => self.space.maps.get(&n).and_then(|map| find(self, &map.bits, n, from)),
                 false => None,
             };
             best = [best, found].into_iter().flatten().reduce(|a, b| if b.0 > a.0 { b } else { a });
@@ -192,11 +208,7 @@ impl Core {
                 break;
             }
         }
-        let whole = best.clone().filter(|(free, _)| *free >= blocks);
-        whole.iter().for_each(|(_, run)| self.space.units.note_whole(run.start));
-        let open = if whole.is_none() { self.find_open(blocks)? } else { None };
-        (self.space.run_len, self.space.run) = open.or(best).unwrap_or_default();
-        Ok(())
+        Ok(best)
     }
 
     /// An open unit with free blocks, of which one is as good as many.

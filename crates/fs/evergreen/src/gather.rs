@@ -19,7 +19,6 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::vfs::{Cleaned, Errno, Error, Ino, Result};
 use arbor_kit::blockfile::BlockFiles as _;
 use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
-use std::ops::Range;
 
 /// Time without changes after which the volume counts as idle, milliseconds.
 const IDLE_MS: u64 = 1000;
@@ -153,17 +152,10 @@ impl Core {
     /// Finds what blocks are given out of during a pass: the unit with the most free blocks of those that stay. Without one
     /// the pass ends.
     pub fn find_gathering_place(&mut self) -> Result<bool> {
-        let (last, mut best) = (self.master.head.last.get(), None::<(u32, Range<u32>)>);
-        let known: Vec<u32> = self.maps_in_use().take(MOST_MAPS).collect();
-        for n in known {
-            let Some(bits) = self.can_be_had(n)? else { continue };
-            let from = if n == last / BITS { last } else { n * BITS };
-            let gather = &self.gather;
-            for from in [from, n * BITS] {
-                let found = gather.units.densest(&bits, n, from, |block| !gather.is_victim(block));
-                best = [best, found].into_iter().flatten().reduce(|a, b| if b.0 > a.0 { b } else { a });
-            }
-        }
+        let blocks = self.gather.units.blocks().unwrap_or(1);
+        let best = self.densest_unit(blocks, |core, bits, n, from| {
+            core.gather.units.densest(bits, n, from, |block| !core.gather.is_victim(block))
+        })?;
         let Some((free, run)) = best else {
             self.gather.end();
             return Ok(false);

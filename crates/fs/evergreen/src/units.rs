@@ -61,13 +61,13 @@ impl Units {
 
     /// The number of the unit of a block.
     pub fn number(&self, block: u32) -> u32 {
-        block / self.blocks.max(1)
+        block / self.blocks
     }
 
     /// Whether a block may be written at no further price.
     pub fn is_open(&self, block: u32) -> bool {
         let takes = |open: &Open| !open.is_ordered && open.written < self.blocks;
-        self.open.iter().any(|open| open.unit == block / self.blocks && takes(open))
+        self.open.iter().any(|open| open.unit == self.number(block) && takes(open))
     }
 
     /// The open units, the one written last first.
@@ -81,7 +81,7 @@ impl Units {
         if self.most == 0 {
             return;
         }
-        let unit = block / self.blocks;
+        let unit = self.number(block);
         let found = self.open.iter().position(|open| open.unit == unit).and_then(|at| self.open.remove(at));
         let open = found.filter(|open| open.written < self.blocks);
         let open = open.unwrap_or(Open { unit, written: 0, is_ordered: false });
@@ -93,7 +93,7 @@ impl Units {
 
     /// Notes that a unit that is free as a whole will be filled.
     pub fn note_whole(&mut self, block: u32) {
-        let unit = block / self.blocks;
+        let unit = self.number(block);
         if self.most > 0 && self.open.iter().all(|open| open.unit != unit) {
             self.open.push_back(Open { unit, written: 0, is_ordered: true });
         }

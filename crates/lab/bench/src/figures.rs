@@ -3,6 +3,7 @@
 use crate::charts::{Drawing, distinct, drawings, find, label, parts, subjects};
 use crate::conditions::Conditions;
 use crate::experiment::{Case, Experiment, Part, Quantity};
+use crate::interval::Verdict;
 use crate::list;
 use crate::picture::Picture;
 use crate::rows::{Row, compare, divisor, is_compared, merge};
@@ -272,11 +273,8 @@ impl Figures {
                 }
             }
         }
-        let held: Vec<bool> =
-            self.rows.iter().filter(|r| r.experiment == experiment.name).filter_map(|r| r.holds).collect();
-        let yes = held.iter().filter(|held| **held).count();
-        let count = if held.is_empty() { String::new() } else { format!("\n{yes} of {} hold.\n", held.len()) };
-        table.0 + &count
+        let held = self.rows.iter().filter(|r| r.experiment == experiment.name).map(Row::verdict);
+        table.0 + &Verdict::count(held).map_or(String::new(), |count| format!("\n{count}.\n"))
     }
 }
 
@@ -313,9 +311,7 @@ fn ratio(ratio: Option<f64>) -> String {
 }
 
 fn held(row: Option<&Row>) -> String {
-    let Some(row) = row else { return String::new() };
-    let open = if row.is_undecided() { "undecided" } else { "" };
-    row.holds.map_or(open, |held| if held { "yes" } else { "no" }).into()
+    row.map_or("", |row| row.verdict().in_table()).into()
 }
 
 /// Heads of columns with words, as the first one always is.

@@ -59,6 +59,50 @@ impl Interval {
     }
 }
 
+/// Whether a figure, or a sentence of a paper, holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All of the interval does.
+    Holds,
+    /// Nothing of it does.
+    HoldsNot,
+    /// A part of it does.
+    Undecided,
+    /// There was nothing to judge by.
+    NotJudged,
+}
+
+impl Verdict {
+    /// Of what an interval says ([`Interval::is_in`]), if there was one to be judged.
+    pub fn new(is_in: Option<bool>, is_judged: bool) -> Verdict {
+        match is_in {
+            Some(true) => Verdict::Holds,
+            Some(false) => Verdict::HoldsNot,
+            None if is_judged => Verdict::Undecided,
+            None => Verdict::NotJudged,
+        }
+    }
+
+    /// In a table whose column says what it is of.
+    pub fn in_table(self) -> &'static str {
+        match self {
+            Verdict::Holds => "yes",
+            Verdict::HoldsNot => "no",
+            Verdict::Undecided => "undecided",
+            Verdict::NotJudged => "",
+        }
+    }
+
+    /// How many of those that were judged hold, in words; nothing if none was.
+    pub fn count(all: impl IntoIterator<Item = Verdict>) -> Option<String> {
+        let judged: Vec<Verdict> = all.into_iter().filter(|v| *v != Verdict::NotJudged).collect();
+        let of = |wanted| judged.iter().filter(|v| **v == wanted).count();
+        let open = of(Verdict::Undecided);
+        let open = if open > 0 { format!(", {open} undecided") } else { String::new() };
+        (!judged.is_empty()).then(|| format!("{} of {} hold{open}", of(Verdict::Holds), judged.len()))
+    }
+}
+
 /// The standard deviation of some runs, 0 of a single one.
 pub(crate) fn deviation(runs: &[f64]) -> f64 {
     let n = runs.len() as f64;
@@ -84,6 +128,15 @@ mod tests {
         assert_eq!(Interval::of(&[3.0]), Some(Interval::exact(3.0)));
         assert_eq!(Interval::of(&[]), None);
         assert_eq!(Interval::of(&[0.1 + 0.2, 0.3]).unwrap().half, 0.0);
+    }
+
+    #[test]
+    fn what_holds_is_counted() {
+        use Verdict::{Holds, HoldsNot, NotJudged, Undecided};
+        assert_eq!(Verdict::count([NotJudged]), None);
+        assert_eq!(Verdict::count([Holds, NotJudged, HoldsNot]).unwrap(), "1 of 2 hold");
+        assert_eq!(Verdict::count([Holds, Undecided, Holds]).unwrap(), "2 of 3 hold, 1 undecided");
+        assert_eq!([Verdict::new(None, true), Verdict::new(None, false)], [Undecided, NotJudged]);
     }
 
     #[test]

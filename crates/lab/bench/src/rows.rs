@@ -3,7 +3,7 @@
 use crate::conditions::Conditions;
 use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity, Rank};
 use crate::ground::Event;
-use crate::interval::{Interval, deviation};
+use crate::interval::{Interval, Verdict, deviation};
 use crate::measure::{More, Sample, Settings, Subject, sample};
 use crate::picture::Picture;
 use crate::record::{Kept, Traced};
@@ -61,7 +61,7 @@ impl Row {
     /// Our figure with its 95% interval.
     pub fn interval(&self) -> Interval {
         let runs = self.conditions.as_ref().map_or(1, |c| c.runs) as usize;
-        Interval { mean: self.ours, ..Interval::with(self.ours, self.spread, self.runs.len().max(runs)) }
+        Interval::with(self.ours, self.spread, self.runs.len().max(runs))
     }
 
     /// Our ratio with its interval.
@@ -69,9 +69,9 @@ impl Row {
         self.our_ratio.map(|mean| Interval { mean, half: self.ratio_half })
     }
 
-    /// Whether the paper and we have a ratio, and the interval of ours does not decide.
-    pub fn is_undecided(&self) -> bool {
-        self.holds.is_none() && self.paper_ratio.is_some() && self.our_ratio.is_some()
+    /// Whether it holds, in a word; it is judged if the paper and we have a ratio.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::new(self.holds, self.paper_ratio.is_some() && self.our_ratio.is_some())
     }
 
     /// What counts of files and operations were divided by.
@@ -623,17 +623,18 @@ mod tests {
             runs: runs.to_vec(),
             ..plain()
         };
+        let reference = paper_reference(&ALL[1], "50,000 files, elapsed time").unwrap();
         // The paper's ratio is 1.27: from 0.97 to 1.9 ours holds.
-        for (own, wanted) in
-            [([1.0, 1.01, 0.99], Some(true)), ([1.4, 1.2, 1.35], None), ([1.5, 1.51, 1.52], Some(false))]
-        {
+        for (own, wanted) in [
+            ([1.0, 1.01, 0.99], Verdict::Holds),
+            ([1.4, 1.2, 1.35], Verdict::Undecided),
+            ([1.5, 1.51, 1.52], Verdict::HoldsNot),
+        ] {
             let mut rows = vec![row("yFS-inline", &own), row("FFS-SU", &[1.3, 1.3, 1.3])];
-            rows[0].paper = Some(100.0);
+            rows[0].paper = Some(reference / 1.27);
             compare(&ALL[1], &mut rows);
-            let paper = rows[0].paper_ratio;
-            rows[0].paper_ratio = Some(1.27);
-            assert!(paper.is_some() && rows[0].ratio_half > 0.0);
-            assert_eq!(rows[0].ratio().unwrap().is_in(accepted(1.27)), wanted, "{own:?}");
+            assert!(rows[0].ratio_half > 0.0 && (rows[0].paper_ratio.unwrap() - 1.27).abs() < 1e-9);
+            assert_eq!(rows[0].verdict(), wanted, "{own:?}");
         }
     }
 

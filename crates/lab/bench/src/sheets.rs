@@ -115,8 +115,13 @@ pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
     heads.push("why".into());
     let line = |(at, judged): (usize, Judged)| {
         let s = judged.statement;
-        let mut line =
-            vec![s.text.into(), s.what.into(), with_half(judged.figure?), range(s.range), judged.verdict().into()];
+        let mut line = vec![
+            s.text.into(),
+            s.what.into(),
+            with_half(judged.figure?),
+            range(s.range),
+            judged.verdict().in_table().into(),
+        ];
         if has_others {
             let here = elsewhere.iter().filter_map(|all| all.get(at)?.figure).chain(judged.figure);
             let here = here.map(|f| f.mean).collect::<Vec<_>>();

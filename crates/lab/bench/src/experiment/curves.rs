@@ -5,7 +5,7 @@
 //! rows.
 
 use super::{Experiment, Part, Quantity};
-use crate::interval::Interval;
+use crate::interval::{Interval, Verdict};
 use crate::rows::{Row, divisor, metric};
 
 /// The paper's host.
@@ -143,14 +143,9 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// "yes", "no", "undecided", or nothing of a divided run.
-    pub fn verdict(&self) -> &'static str {
-        match self.holds {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None if self.is_whole && self.figure.is_some() => "undecided",
-            None => "",
-        }
+    /// The same in a word.
+    pub fn verdict(&self) -> Verdict {
+        Verdict::new(self.holds, self.is_whole && self.figure.is_some())
     }
 }
 
