@@ -7,7 +7,7 @@ use crate::mount;
 use crate::volume::{Core, SHAPE};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Devices, Error, Ino, Region, Result};
+use arbor_base::vfs::{Devices, Errno, Error, Ino, Region, Result};
 use arbor_kit::blockmap::BlockMap;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 
@@ -87,7 +87,8 @@ impl Core {
     pub fn pieces(&mut self, i: &Inode, f: &mut dyn FnMut(FileBlock, u32)) -> Result<()> {
         for part in roots().collect::<Vec<_>>().into_iter().rev() {
             if i.ino != IFILE || part != FileBlock::Data(0) {
-                self.pieces_below(i, part, f)?;
+                let block = self.pointer(i, part)?;
+                self.pieces_below(i, (part, block), f)?;
             }
         }
         if self.xattr_list(i).is_ok() {
@@ -98,8 +99,12 @@ impl Core {
         Ok(())
     }
 
-    fn pieces_below(&mut self, i: &Inode, part: FileBlock, f: &mut dyn FnMut(FileBlock, u32)) -> Result<()> {
-        let block = self.pointer(i, part)?;
+    fn pieces_below(
+        &mut self,
+        i: &Inode,
+        (part, block): (FileBlock, u32),
+        f: &mut dyn FnMut(FileBlock, u32),
+    ) -> Result<()> {
         if !self.geom.is_data(block) {
             return Ok(());
         }
@@ -107,11 +112,14 @@ impl Core {
             f(part, block);
             return Ok(());
         };
-        match self.part(i, part) {
+        let table = match self.part(i, part) {
             Err(Error::Corrupt(_)) => return Ok(()),
-            table => drop(table?),
-        }
+            table => table?.ok_or(Errno::EIO)?,
+        };
         f(part, block);
-        (0..POINTERS).try_for_each(|slot| self.pieces_below(i, SHAPE.child(level, n, slot), f))
+        (0..POINTERS).try_for_each(|slot| {
+            let block = Core::entry(&table, slot as usize);
+            self.pieces_below(i, (SHAPE.child(level, n, slot), block), f)
+        })
     }
 }

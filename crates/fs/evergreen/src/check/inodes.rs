@@ -7,7 +7,7 @@ use crate::decoded::Inode;
 use crate::file::{roots, span};
 use crate::format::*;
 use crate::validate;
-use crate::volume::SHAPE;
+use crate::volume::{Core, SHAPE};
 use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Errno, Error, Ino, Result, mode};
 use arbor_kit::blockmap::BlockMap;
@@ -171,14 +171,15 @@ impl Checker<'_> {
         for part in roots().collect::<Vec<_>>().into_iter().rev() {
             // The first block of the ifile is the master block.
             if i.ino != IFILE || part != FileBlock::Data(0) {
-                self.walk_below(i, part, &mut t)?;
+                let block = self.core.pointer(i, part)?;
+                self.walk_pointer(i, (part, block), &mut t)?;
             }
         }
         Ok(t)
     }
 
-    fn walk_below(&mut self, i: &Inode, part: FileBlock, t: &mut Tally) -> Result<()> {
-        let block = self.core.pointer(i, part)?;
+    /// The same of the pointer to one block.
+    fn walk_pointer(&mut self, i: &Inode, (part, block): (FileBlock, u32), t: &mut Tally) -> Result<()> {
         if block == 0 {
             return Ok(());
         }
@@ -206,18 +207,24 @@ impl Checker<'_> {
             if let FileBlock::Data(lbn) = part {
                 t.row += u64::from(lbn == t.row);
             }
-            if let FileBlock::Map { level, n } = part {
-                for slot in 0..POINTERS {
-                    self.walk_below(i, SHAPE.child(level, n, slot), t)?;
-                }
-            }
-            return Ok(());
+            return self.walk_table(i, part, t);
         };
         if let Some(why) = why {
             t.bad += 1;
             t.first_bad.get_or_insert((block, why));
         }
         t.cuts.push(part);
+        Ok(())
+    }
+
+    /// The same of all pointers in an indirect block, which was read before.
+    fn walk_table(&mut self, i: &Inode, part: FileBlock, t: &mut Tally) -> Result<()> {
+        let FileBlock::Map { level, n } = part else { return Ok(()) };
+        let table = self.core.part(i, part)?.ok_or(Errno::EIO)?;
+        for slot in 0..POINTERS {
+            let block = Core::entry(&table, slot as usize);
+            self.walk_pointer(i, (SHAPE.child(level, n, slot), block), t)?;
+        }
         Ok(())
     }
 
