@@ -1,5 +1,6 @@
 //! Options that engines share: cache and write-back, sizes, mounting for reading only.
 
+use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::layout::{Access, Features};
 use arbor_base::vfs::{Error, MountOptions, OptionSpec, Options, Result};
@@ -30,15 +31,40 @@ pub const DIRTY: OptionSpec = OptionSpec {
     help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
 };
 
-/// The options `cache`, `dirty` and `commit`, parsed.
+/// The option `dirtybuffers`.
+pub const DIRTY_BUFFERS: OptionSpec = OptionSpec {
+    key: "dirtybuffers",
+    value: "N",
+    default: "any number",
+    help: "Changed buffers in memory, however short they are, beyond which some are written back; `dirty` holds too.",
+};
+
+/// The options `cache`, `dirty`, `dirtybuffers` and `commit`, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
-    /// Most dirty bytes, if not as many as the cache allows.
-    pub dirty_bytes: Option<usize>,
+    /// What may be dirty.
+    pub dirty: Dirty,
     /// Greatest age of changes in memory, milliseconds.
     pub commit_ms: u64,
+}
+
+/// What may be dirty before some is written back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dirty {
+    /// Bytes, if not as many as the cache allows.
+    pub bytes: Option<usize>,
+    /// Buffers, if not any number.
+    pub buffers: Option<usize>,
+}
+
+impl Dirty {
+    /// Sets the limits of a cache.
+    pub fn limit(self, cache: &mut Cache) {
+        self.bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        self.buffers.into_iter().for_each(|buffers| cache.set_dirty_buffers(buffers));
+    }
 }
 
 impl CacheOptions {
@@ -51,7 +77,10 @@ impl CacheOptions {
         let cache = o.size_from("cache", MIN_CACHE)?.unwrap_or(CACHE_BYTES).min(MAX_CACHE);
         Ok(CacheOptions {
             cache_bytes: cache as usize,
-            dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
+            dirty: Dirty {
+                bytes: o.size("dirty")?.map(|bytes| bytes as usize),
+                buffers: o.size_from("dirtybuffers", 1)?.map(|buffers| buffers as usize),
+            },
             commit_ms: o.get("commit").map(seconds).transpose()?.map_or(commit_ms, |s| s * 1000),
         })
     }
@@ -83,8 +112,9 @@ mod tests {
     #[test]
     fn sizes_and_seconds_are_checked() {
         let parse = |text: &str| CacheOptions::parse(&Options::parse(text), 5000);
-        let all = parse("cache=2M,dirty=300K,commit=7").unwrap();
-        assert_eq!((all.cache_bytes, all.dirty_bytes, all.commit_ms), (2 << 20, Some(300 << 10), 7000));
+        let all = parse("cache=2M,dirty=300K,dirtybuffers=20,commit=7").unwrap();
+        let dirty = Dirty { bytes: Some(300 << 10), buffers: Some(20) };
+        assert_eq!((all.cache_bytes, all.dirty, all.commit_ms), (2 << 20, dirty, 7000));
         assert_eq!(parse("").map(|o| (o.cache_bytes, o.commit_ms)).unwrap(), (256 << 20, 5000));
         let refused = parse("commit=4000").unwrap_err().to_string();
         assert_eq!(refused, "option commit: \"4000\" is not 1 to 3600 seconds");

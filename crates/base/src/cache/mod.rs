@@ -185,6 +185,10 @@ pub struct Stats {
     pub dirty_bytes: u64,
     /// Those of them in buffers that are not named by address ([`Name::Block`]).
     pub dirty_page_bytes: u64,
+    /// Dirty buffers now.
+    pub dirty_buffers: u64,
+    /// Those of them that are not named by address.
+    pub dirty_page_buffers: u64,
 }
 
 /// The buffer cache.
@@ -198,7 +202,7 @@ pub struct Cache {
     /// Blocks of files that are in the cache.
     parts: BTreeSet<(Ino, FileBlock)>,
     limit: Limit,
-    dirty_limit: usize,
+    dirty_limit: Limit,
     /// Last number that was given to a generation or a write.
     last: u64,
     /// Eviction is suspended.
@@ -221,7 +225,7 @@ impl Cache {
             dirty: BTreeSet::new(),
             parts: BTreeSet::new(),
             limit,
-            dirty_limit: limit.bytes / 4,
+            dirty_limit: (limit.bytes / 4).into(),
             last: 0,
             keeps_all: false,
             stats: Stats::default(),
@@ -235,12 +239,17 @@ impl Cache {
 
     /// Bytes that may be dirty before some are written back; a quarter of the memory limit, unless it was set.
     pub fn dirty_limit(&self) -> usize {
-        self.dirty_limit
+        self.dirty_limit.bytes
     }
 
     /// Sets that limit, in bytes: at least 256 KiB and at most a quarter of the memory limit.
     pub fn set_dirty_limit(&mut self, bytes: usize) {
-        self.dirty_limit = bytes.max(256 << 10).min(self.limit.bytes / 4);
+        self.dirty_limit.bytes = bytes.max(256 << 10).min(self.limit.bytes / 4);
+    }
+
+    /// Limits the number of dirty buffers too, of whatever length.
+    pub fn set_dirty_buffers(&mut self, buffers: usize) {
+        self.dirty_limit.buffers = buffers.max(1);
     }
 
     /// Suspends eviction, whatever the limit: for a call that changes several buffers which it has read before.
@@ -280,18 +289,40 @@ impl Cache {
         self.stats.dirty_bytes as usize
     }
 
-    /// Bytes of dirty buffers that are not named by address ([`Name::Block`]).
-    pub fn dirty_page_bytes(&self) -> usize {
-        self.stats.dirty_page_bytes as usize
+    /// What is dirty, beside [`dirty_limit`](Cache::dirty_limit): its bytes, or of a limited number of buffers the same
+    /// part of the bytes that may be dirty, whichever is more.
+    pub fn dirty_load(&self) -> usize {
+        self.load(self.stats.dirty_bytes, self.stats.dirty_buffers)
+    }
+
+    /// The same of buffers that are not named by address ([`Name::Block`]), and of the others.
+    pub fn dirty_loads(&self) -> (usize, usize) {
+        let s = &self.stats;
+        let others = self.load(s.dirty_bytes - s.dirty_page_bytes, s.dirty_buffers - s.dirty_page_buffers);
+        (self.load(s.dirty_page_bytes, s.dirty_page_buffers), others)
+    }
+
+    /// What a buffer adds to it if it is dirty; 0 if it is not in the cache.
+    pub fn load_of(&self, name: Name) -> usize {
+        self.peek(name).map_or(0, |b| self.load(b.len() as u64, 1))
+    }
+
+    fn load(&self, bytes: u64, buffers: u64) -> usize {
+        let Limit { bytes: most, buffers: of } = self.dirty_limit;
+        let part = if of == usize::MAX { 0 } else { (buffers as usize).saturating_mul(most) / of };
+        part.max(bytes as usize)
     }
 
     /// Adjusts the dirty totals for a buffer whose weight changed from `before` to `after`.
     fn recount(&mut self, name: Name, before: u64, after: u64) {
         let is_page = !matches!(name, Name::Block(_));
+        let (came, left) = (u64::from(before == 0), u64::from(after == 0));
         let stats = &mut self.stats;
         stats.dirty_bytes = stats.dirty_bytes + after - before;
+        stats.dirty_buffers = stats.dirty_buffers + came - left;
         if is_page {
             stats.dirty_page_bytes = stats.dirty_page_bytes + after - before;
+            stats.dirty_page_buffers = stats.dirty_page_buffers + came - left;
         }
     }
 

@@ -140,14 +140,31 @@ fn a_new_address_keeps_a_buffer_dirty_and_counted() {
     change(&mut c, Name::Block(1), 1);
     let flying = c.begin_write(Name::Block(1)).unwrap();
     assert_eq!(c.readdress(Name::Block(1), Name::Block(2)), Err(Occupied));
-    assert_eq!((c.readdress(Name::Block(1), page(5)), c.dirty_page_bytes()), (Ok(()), weight(1000)));
+    assert_eq!((c.readdress(Name::Block(1), page(5)), c.stats().dirty_page_bytes), (Ok(()), weight(1000) as u64));
     assert!(!c.contains(Name::Block(1)) && c.dirty_pages(Ino(7), 0).eq([5]));
     assert!(!c.end_write(flying, true), "it was written to the old address");
     let again = c.begin_write(page(5)).unwrap();
     assert!(c.end_write(again, true) && !c.is_dirty(page(5)));
-    assert_eq!((c.dirty_bytes(), c.dirty_page_bytes()), (0, 0));
+    assert_eq!((c.dirty_bytes(), c.stats().dirty_page_bytes), (0, 0));
     c.drop_pages(Ino(7), 0);
     assert!(!c.contains(page(5)));
+}
+
+#[test]
+fn a_limit_of_dirty_buffers_counts_short_ones_as_parts_of_it() {
+    let mut c = Cache::new(4 << 20);
+    c.set_dirty_limit(400_000);
+    for n in 0..10 {
+        c.insert(if n < 4 { Name::Block(n) } else { page(n) }, buf(1000));
+        change(&mut c, if n < 4 { Name::Block(n) } else { page(n) }, 1);
+    }
+    assert_eq!(c.dirty_load(), c.dirty_bytes());
+    c.set_dirty_buffers(100);
+    assert_eq!((c.dirty_load(), c.dirty_loads(), c.load_of(page(5))), (40_000, (24_000, 16_000), 4_000));
+    c.drop_pages(Ino(7), 0);
+    assert_eq!((c.dirty_load(), c.load_of(page(5))), (16_000, 0));
+    c.set_dirty_buffers(100_000);
+    assert_eq!(c.dirty_load(), c.dirty_bytes());
 }
 
 #[test]

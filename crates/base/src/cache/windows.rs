@@ -114,6 +114,8 @@ pub struct Windows {
     /// Buffers of dropped windows.
     spare: Vec<Vec<u8>>,
     hits: u64,
+    /// None is made because something beside it was read.
+    only_ahead: bool,
 }
 
 /// Most spare buffers.
@@ -137,6 +139,7 @@ impl Windows {
             runs_on: None,
             spare: Vec::new(),
             hits: 0,
+            only_ahead: false,
         }
     }
 
@@ -168,6 +171,9 @@ impl Windows {
         if self.most == 0 || len == 0 || offset.checked_add(len - 1)? / self.len != number {
             return None;
         }
+        if self.only_ahead {
+            return self.get(offset);
+        }
         if let Some(entry) = self.map.get_mut(&number) {
             self.hits += 1;
             if std::mem::take(&mut entry.is_ahead) {
@@ -187,6 +193,11 @@ impl Windows {
         }
         self.missed.push_back(number);
         None
+    }
+
+    /// From now on windows are made by [`ahead`](Windows::ahead) only.
+    pub fn set_only_ahead(&mut self, yes: bool) {
+        self.only_ahead = yes;
     }
 
     /// Windows to be started because those before them have been found one after another.

@@ -120,19 +120,32 @@ pub struct Buf {
     data: Arc<Vec<u8>>,
     start: usize,
     len: usize,
+    tag: u64,
 }
 
 impl Buf {
     /// All of `data`.
     pub fn new(data: Arc<Vec<u8>>) -> Buf {
         let len = data.len();
-        Buf { data, start: 0, len }
+        Buf { data, start: 0, len, tag: 0 }
     }
 
     /// `len` bytes of `data` from `start`; panics if they are not there (a bug of the caller).
     pub fn slice(data: Arc<Vec<u8>>, start: usize, len: usize) -> Buf {
         assert!(start <= data.len() && len <= data.len() - start);
-        Buf { data, start, len }
+        Buf { data, start, len, tag: 0 }
+    }
+
+    /// With a number that tells whose it is: a file's, or that of one buffer of metadata. Pieces of a request with the
+    /// same number go together; a host that writes each buffer by itself may part others. 0, which it has without:
+    /// it goes with its request.
+    pub fn tagged(self, tag: u64) -> Buf {
+        Buf { tag, ..self }
+    }
+
+    /// That number.
+    pub fn tag(&self) -> u64 {
+        self.tag
     }
 
     /// The bytes.

@@ -3,7 +3,7 @@
 mod lab;
 
 pub use lab::{
-    Also, LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabReplayArgs, LabRunArgs, QueueArgs,
+    Also, LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabReplayArgs, LabRunArgs, Merging, QueueArgs,
     QueueOrder, TraceSource,
 };
 

@@ -11,7 +11,7 @@ mod replay;
 mod subjects;
 mod traces;
 
-use crate::args::{Also, LabArgs, LabCommand, LabRunArgs, QueueArgs, QueueOrder};
+use crate::args::{Also, LabArgs, LabCommand, LabRunArgs, Merging, QueueArgs, QueueOrder};
 use crate::exit::Exit;
 use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
@@ -22,7 +22,7 @@ use arbor_bench::library::Charge;
 use arbor_bench::rows::{compare, is_compared};
 use arbor_bench::sheets::sheets;
 use arbor_bench::{Conditions, Experiment, Figures, More, Results, Row, Settings, Subject, System, report, to_json};
-use arbor_simdisk::{HostQueue, Model, Scheduler};
+use arbor_simdisk::{Host, HostQueue, Merge, Model, Scheduler};
 #[cfg(target_os = "linux")]
 use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
@@ -43,6 +43,7 @@ pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     match &args.command {
         LabCommand::List(a) => list(a.json, out)?,
         LabCommand::Disks(a) => disks(a.json, out)?,
+        LabCommand::Hosts(a) => hosts(a.json, out)?,
         #[cfg(target_os = "linux")]
         LabCommand::Disk(a) => return disk::run(a, out),
         #[cfg(not(target_os = "linux"))]
@@ -123,6 +124,47 @@ fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
     Ok(writeln!(out, "{}", table.trim_fmt())?)
 }
 
+fn hosts(as_json: bool, out: &mut dyn Write) -> Result<()> {
+    let all: Vec<Host> = Host::known().into_iter().map(host_of).collect::<Result<_>>()?;
+    if as_json {
+        let one = |h: &Host| {
+            json!({
+                "name": h.name, "title": h.title, "merge": h.queue.merge, "max_transfer_bytes": h.queue.max_transfer_bytes,
+                "prefer_reads": h.queue.prefer_reads, "dirty_buffers": h.dirty_buffers,
+                "write_cache_bytes": h.write_cache_bytes, "call_ns": h.call_ns,
+                "kib_ns": h.kib_ns, "compare_ns": h.compare_ns,
+            })
+        };
+        let all: Vec<_> = all.iter().map(one).collect();
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?);
+    }
+    let header = [
+        "name",
+        "merges",
+        "request",
+        "reads first",
+        "dirty buffers",
+        "write cache",
+        "ns a call",
+        "a KiB",
+        "a name",
+        "title",
+    ];
+    let mut table = plain(&header);
+    right(&mut table, 4..9);
+    for h in &all {
+        let merge = if h.queue.merge == Merge::Buffers { "of one file" } else { "what is adjacent" };
+        let buffers = h.dirty_buffers.map_or("any".into(), |n| n.to_string());
+        let ns = [h.call_ns, h.kib_ns, h.compare_ns].map(|ns| ns.to_string());
+        let reads = if h.queue.prefer_reads { "yes" } else { "no" };
+        let cache = h.write_cache_bytes.map_or("the disk's".into(), show::bytes);
+        let transfer = show::bytes(h.queue.max_transfer_bytes);
+        let head = [h.name.clone(), merge.into(), transfer, reads.into(), buffers, cache];
+        table.add_row(head.into_iter().chain(ns).chain([h.title.clone()]));
+    }
+    Ok(writeln!(out, "{}", table.trim_fmt())?)
+}
+
 fn model(name: &str) -> Result<Model> {
     if !Model::known().contains(&name) {
         return Err(anyhow!("no disk is called {name:?}; there are {}", Model::known().join(", ")));
@@ -177,13 +219,16 @@ fn quoted(name: &str) -> String {
 /// Those of the experiment's host, as far as nothing else was asked for.
 fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
     let host = &experiment.host;
+    let machine = host_of(args.host.as_deref().unwrap_or(host.machine))?;
     let model = model_with(args.disk.as_deref().unwrap_or(host.disk), &args.queue)?;
-    let queue = HostQueue {
-        max_transfer_bytes: args.queue.max_transfer.unwrap_or(host.max_transfer_bytes),
-        ..queue(&args.queue)
+    let cached = machine.write_cache_bytes.filter(|_| args.queue.write_cache.is_none());
+    let model = cached.map_or(model.clone(), |bytes| model.with_write_cache(bytes));
+    let (queue, dirty_buffers) = (queue(&machine.queue, &args.queue), args.dirty_buffers.or(machine.dirty_buffers));
+    let charge = Charge {
+        call_ns: args.cpu_call_ns.unwrap_or(machine.call_ns),
+        kib_ns: args.cpu_kib_ns.unwrap_or(machine.kib_ns),
+        compare_ns: args.cpu_compare_ns.unwrap_or(machine.compare_ns),
     };
-    let (call_ns, kib_ns) = (args.cpu_call_ns.unwrap_or(host.call_ns), args.cpu_kib_ns.unwrap_or(host.kib_ns));
-    let charge = Charge { call_ns, kib_ns, compare_ns: args.cpu_compare_ns.unwrap_or(host.compare_ns) };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let (source, partition_bytes) = (subjects::source()?, host.partition_bytes);
     let more = args.also.iter().map(|also| match also {
@@ -193,11 +238,32 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
     });
     let (cases, more) = (cases(experiment, &args.cases), more.collect());
     let usual = Settings::new(model);
-    Ok(Settings { queue, charge, runs, seed, divisor, partition_bytes, source, stop, cases, more, ..usual })
+    Ok(Settings {
+        queue,
+        dirty_buffers,
+        charge,
+        runs,
+        seed,
+        divisor,
+        partition_bytes,
+        source,
+        stop,
+        cases,
+        more,
+        ..usual
+    })
 }
 
-fn queue(args: &QueueArgs) -> HostQueue {
-    let usual = HostQueue::default();
+/// The host of this name.
+fn host_of(name: &str) -> Result<Host> {
+    if !Host::known().contains(&name) {
+        return Err(anyhow!("no host is called {name:?}; there are {}", Host::known().join(", ")));
+    }
+    Host::named(name).map_err(|e| anyhow!("host {name}: {e}"))
+}
+
+/// The queue of a host, with what of it was switched.
+fn queue(usual: &HostQueue, args: &QueueArgs) -> HostQueue {
     HostQueue {
         scheduler: match args.scheduler {
             QueueOrder::Clook => Scheduler::Clook,
@@ -205,8 +271,12 @@ fn queue(args: &QueueArgs) -> HostQueue {
             QueueOrder::Sstf => Scheduler::Sstf,
         },
         depth: args.queue_depth.map_or(usual.depth, |n| n as usize),
+        merge: args.merge.map_or(usual.merge, |merging| match merging {
+            Merging::Adjacent => Merge::Adjacent,
+            Merging::Buffers => Merge::Buffers,
+        }),
         max_transfer_bytes: args.max_transfer.unwrap_or(usual.max_transfer_bytes),
-        prefer_reads: !args.no_prefer_reads,
+        prefer_reads: usual.prefer_reads && !args.no_prefer_reads,
         deadline_ms: args.deadline_ms.unwrap_or(usual.deadline_ms),
         batch: args.batch.unwrap_or(usual.batch),
     }
@@ -349,6 +419,7 @@ fn system(peer: &Peer, _: &Experiment, _args: &LabRunArgs, _notes: &Notes) -> Re
 #[cfg(target_os = "linux")]
 fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Vec<String> {
     let (q, host) = (&args.queue, &experiment.host);
+    let usual = host_of(host.machine).map_or_else(|_| HostQueue::default(), |machine| machine.queue);
     let order = q.scheduler.to_possible_value().map(|v| v.get_name().to_string());
     let options = [
         ("--size", host.partition_bytes.map(|n| n.to_string())),
@@ -357,7 +428,7 @@ fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Vec<String> {
         ("--model", Some(args.disk.clone().unwrap_or(host.disk.into()))),
         ("--scheduler", order),
         ("--queue-depth", q.queue_depth.map(|n| n.to_string())),
-        ("--max-transfer", Some(q.max_transfer.unwrap_or(host.max_transfer_bytes).to_string())),
+        ("--max-transfer", Some(q.max_transfer.unwrap_or(usual.max_transfer_bytes).to_string())),
         ("--deadline-ms", q.deadline_ms.map(|n| n.to_string())),
         ("--batch", q.batch.map(|n| n.to_string())),
         ("--write-cache", q.write_cache.map(|n| n.to_string())),
@@ -407,27 +478,49 @@ fn in_words(settings: &Settings, subjects: &[Subject<'_>]) -> String {
     if settings.divisor > 1 {
         words.push(format!("counts divided by {}", settings.divisor));
     }
+    let (cached, usual) = (settings.model.write_cache_bytes(), model(settings.model.name()));
+    if let Some(bytes) = cached.filter(|_| usual.is_ok_and(|usual| usual.write_cache_bytes() != cached)) {
+        words.push(format!("a write cache of {}", show::bytes(bytes)));
+    }
     if settings.charge != Charge::default() {
         let Charge { call_ns, kib_ns, compare_ns } = settings.charge;
         let names = if compare_ns > 0 { format!(", {compare_ns} ns a name compared") } else { String::new() };
         words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB{names}"));
     }
     words.extend(settings.partition_bytes.map(|bytes| format!("a partition of {}", show::bytes(bytes))));
-    let usual = HostQueue::default();
-    let transfer = settings.queue.max_transfer_bytes;
-    if settings.queue == (HostQueue { max_transfer_bytes: transfer, ..usual.clone() }) {
-        if transfer != usual.max_transfer_bytes {
-            words.push(format!("requests of {} at most", show::bytes(transfer)));
-        }
-    } else {
-        words.push(format!("{:?}", settings.queue));
-    }
+    words.extend(queue_in_words(&settings.queue));
+    words.extend(settings.dirty_buffers.map(|n| format!("{n} dirty buffers at most")));
     if !settings.cases.is_empty() {
         let names: Vec<String> = settings.cases.iter().map(|name| quoted(name)).collect();
         words.push(format!("only {}", names.join(", ")));
     }
     let defined = subjects.iter().filter_map(|s| s.setup.as_ref().map(|setup| format!("{}: {setup}", s.name)));
     [words.join(", ")].into_iter().chain(defined).collect::<Vec<_>>().join("; ")
+}
+
+/// What of a queue is not as usual.
+fn queue_in_words(queue: &HostQueue) -> Vec<String> {
+    let mut words = Vec::new();
+    let (usual, transfer) = (HostQueue::default(), queue.max_transfer_bytes);
+    let known = HostQueue {
+        max_transfer_bytes: transfer,
+        merge: queue.merge,
+        prefer_reads: queue.prefer_reads,
+        ..usual.clone()
+    };
+    if *queue != known {
+        return vec![format!("{queue:?}")];
+    }
+    if transfer != usual.max_transfer_bytes {
+        words.push(format!("requests of {} at most", show::bytes(transfer)));
+    }
+    if queue.merge == Merge::Buffers {
+        words.push("only blocks of one file in one request".into());
+    }
+    if !queue.prefer_reads {
+        words.push("reads not before writes".into());
+    }
+    words
 }
 
 /// Of an experiment with charts what they show, and what the paper says; of others the times. With details all figures,

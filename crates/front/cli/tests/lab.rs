@@ -53,6 +53,41 @@ fn disks_are_listed() {
     }
 }
 
+#[test]
+fn hosts_are_listed_and_taken() {
+    let all: Value = serde_json::from_str(&ok(&["hosts", "--json"])).unwrap();
+    assert_eq!(names(&all), arbor_simdisk::Host::known());
+    let text = ok(&["hosts"]);
+    for name in arbor_simdisk::Host::known() {
+        assert!(text.contains(&arbor_simdisk::Host::named(name).unwrap().title), "{text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let run = |experiment: &str, more: &[&str]| {
+        let usual = ["run", experiment, "--subject", "FFS-SU", "--divisor", "500", "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{err}");
+        let rows = virtual_rows(&dir.path().join("rows.json"));
+        let requests =
+            rows.iter().find(|r| r["metric"] == "extraction, write requests").unwrap()["ours"].as_f64().unwrap();
+        (out, requests)
+    };
+    let (words, joined) = run("yfs-table3", &[]);
+    assert!(!words.contains("of one file"), "{words}");
+    let (words, apart) = run("freebsd4-table3", &[]);
+    let host = "a write cache of 512 KiB, processor 100000 ns a call and 5000 ns a KiB, only blocks of one file in one request, reads not before writes, \
+                390 dirty buffers at most";
+    assert!(words.contains(host), "{words}");
+    assert!(apart > 1.5 * joined, "{apart} of buffers, {joined} of what is adjacent");
+    assert_eq!(run("yfs-table3", &["--host", "freebsd4"]).1, apart);
+    assert_eq!(run("freebsd4-table3", &["--host", "linux"]).1, joined);
+    assert!(run("freebsd4-table3", &["--dirty-buffers", "20"]).0.contains(", 20 dirty buffers at most"));
+    let (code, _, err) = lab(dir.path(), &["run", "yfs-table3", "--host", "vax"]);
+    assert_eq!(
+        (code, err.as_str()),
+        (1, "arbor: no host is called \"vax\"; there are linux, freebsd4, decstation, pentiumpro\n")
+    );
+}
+
 /// Rows without the real time of the processor, which is not the same twice.
 fn virtual_rows(path: &Path) -> Vec<Value> {
     let rows: Vec<Value> = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();

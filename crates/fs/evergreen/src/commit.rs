@@ -66,12 +66,12 @@ impl Machine for Core {
 impl Core {
     /// Whether internal resources are consumed.
     fn is_pressed(&self) -> bool {
-        self.cache.dirty_bytes() > self.cache.dirty_limit() || self.is_short()
+        self.cache.dirty_load() > self.cache.dirty_limit() || self.is_short()
     }
 
     /// Whether a call made of steps may take another one before it is committed. The first one after a commit always may.
     pub fn has_room(&self) -> bool {
-        let few = self.cache.dirty_bytes() < self.cache.dirty_limit() * 2;
+        let few = self.cache.dirty_load() < self.cache.dirty_limit() * 2;
         self.changes.parts.is_empty() || few && self.usable() > 2 * crate::alloc::CASCADE
     }
 

@@ -4,7 +4,7 @@ use crate::format::BITS;
 use crate::superblock::STRIDES;
 use arbor_base::device::{Kind, Medium};
 use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
-use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
+use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY, DIRTY_BUFFERS, Dirty};
 
 /// The usual [`Mount::run`].
 const RUN: u32 = 4;
@@ -24,6 +24,7 @@ pub(crate) const FORMAT: &[OptionSpec] = &[OptionSpec {
 pub(crate) const MOUNT: &[OptionSpec] = &[
     CACHE_OF_CHUNKS,
     DIRTY,
+    DIRTY_BUFFERS,
     OptionSpec {
         key: "buffers",
         value: "N",
@@ -160,7 +161,7 @@ pub(crate) enum Logging {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mount {
     pub cache_bytes: usize,
-    pub dirty_bytes: Option<usize>,
+    pub dirty: Dirty,
     pub buffers: usize,
     pub commit_ms: u64,
     pub sync: bool,
@@ -186,7 +187,7 @@ pub(crate) struct Mount {
 impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let buffers = match o.size("buffers")? {
             Some(n) if n < MIN_BUFFERS => {
                 return Err(Error::refused(format!("option buffers: {n} are too few, {MIN_BUFFERS} are the least")));
@@ -215,7 +216,7 @@ impl Mount {
             units,
             gather,
             cache_bytes,
-            dirty_bytes,
+            dirty,
             buffers,
             commit_ms,
             sync,

@@ -91,7 +91,7 @@ impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
         let mut cache = Cache::new(Limit { bytes: opts.cache_bytes, buffers: opts.buffers });
         let medium = opts.device.unwrap_or(dev.geometry().medium);
-        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        opts.dirty.limit(&mut cache);
         let units = Units::new(if opts.units { medium } else { Medium::Pages });
         Core {
             geom,

@@ -65,6 +65,14 @@ fn names_of(writes: &[Write]) -> Vec<Name> {
     writes.iter().map(Write::name).collect()
 }
 
+/// Whose a buffer is ([`Buf::tagged`]): contents are the file's, all others are by themselves.
+fn tag(name: Name, kind: BlockKind, at: u64) -> u64 {
+    match name {
+        Name::File(ino, _) if kind == BlockKind::Data => ino.0,
+        _ => 1 << 63 | at,
+    }
+}
+
 /// Most writes of data under way.
 const IN_FLIGHT: usize = 16;
 /// Least time between two turns of background work that is not urgent, milliseconds.
@@ -171,16 +179,17 @@ impl Core {
             written.push(write);
             self.pages.begin_write(name);
             let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
+            let tag = tag(name, kind, at);
             self.counters.io.write_bytes += len;
             match out.last_mut() {
                 Some(last)
                     if last.kind == kind.kind() && last.offset + last.len() == at && last.len() + len <= most =>
                 {
                     if let arbor_base::device::Op::Write(bufs) = &mut last.op {
-                        bufs.push(Buf::new(bytes));
+                        bufs.push(Buf::new(bytes).tagged(tag));
                     }
                 }
-                _ => out.push(Request::write(kind.kind(), at, vec![Buf::new(bytes)])),
+                _ => out.push(Request::write(kind.kind(), at, vec![Buf::new(bytes).tagged(tag)])),
             }
         }
         self.counters.io.writes += out.len() as u64;
@@ -455,7 +464,7 @@ impl Core {
         if !self.calls.health.is_writable() {
             return;
         }
-        let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
+        let much = self.cache.dirty_load() > self.cache.dirty_limit();
         let done = if much { self.write_back() } else { self.ordering().call_ended(self) };
         if let Err(e) = done {
             self.fail(&e);
@@ -465,7 +474,7 @@ impl Core {
     /// Whether so much is dirty that it should be written in the background: three quarters of the limit, half way
     /// between where background writing stops and the limit.
     pub fn has_much_dirty(&self) -> bool {
-        self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
+        self.cache.dirty_load() > self.cache.dirty_limit() / 4 * 3
     }
 
     /// Writes back until at most half of the dirty limit is dirty (the buffer daemon).
@@ -476,7 +485,7 @@ impl Core {
     /// Writes back the buffers changed longest ago until at most half of the dirty limit is dirty.
     fn write_oldest(&mut self) -> Result<()> {
         let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
-        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.calls.health.has_failed() {
+        while self.cache.dirty_load() > limit / 2 && rounds < MOST_ROUNDS && !self.calls.health.has_failed() {
             rounds += 1;
             let names = self.next_in_queue(limit / 4);
             self.write_some(&names)?;
@@ -494,7 +503,7 @@ impl Core {
         {
             let Some((turn, name)) = next else { continue };
             names.push((turn, name));
-            sum += self.cache.peek(name).map_or(0, |b| b.len());
+            sum += self.cache.load_of(name);
         }
         self.dirty.requeue(names.iter().copied());
         names.into_iter().map(|n| n.1).collect()

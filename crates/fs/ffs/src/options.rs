@@ -74,6 +74,7 @@ pub const MOUNT: &[OptionSpec] = &[
     },
     options::CACHE_OF_CHUNKS,
     options::DIRTY,
+    options::DIRTY_BUFFERS,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -126,7 +127,7 @@ pub struct Mount {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
     /// Most dirty bytes, if not as many as the cache allows.
-    pub dirty_bytes: Option<usize>,
+    pub dirty: options::Dirty,
     /// Greatest age of dirty data, milliseconds.
     pub commit_ms: u64,
     /// Gather new blocks into clusters.
@@ -149,13 +150,13 @@ impl Mount {
                 Error::refused(format!("option keep: {name:?} is none of sync, softupdates, async, journal"))
             })?,
         };
-        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } =
+        let CacheOptions { cache_bytes, dirty, commit_ms } =
             CacheOptions::parse(o, if keeping == Keeping::Journal { 5000 } else { 30_000 })?;
         let last = |name: &str| o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == name);
         Ok(Mount {
             keeping,
             cache_bytes,
-            dirty_bytes,
+            dirty,
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
             spread: last("spread").is_some_and(|(k, _)| k == "spread"),

@@ -67,7 +67,7 @@ impl Core {
         summaries: &[Summary],
     ) -> Core {
         let mut cache = Cache::new(opts.cache_bytes);
-        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        opts.dirty.limit(&mut cache);
         Core {
             cache,
             dirty: DirtyBuffers::default(),

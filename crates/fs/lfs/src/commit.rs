@@ -485,12 +485,12 @@ impl Core {
             return;
         }
         let short = (self.segs.clean.len() as u32) < self.least_clean();
-        let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
+        let much = self.cache.dirty_load() > self.cache.dirty_limit();
         let done = match (short, much) {
             (true, _) => self.make_room(),
             (false, true) => self.write_group().and_then(|()| {
                 // What is still dirty belongs to the ifile.
-                let ifile = self.cache.dirty_bytes() > self.cache.dirty_limit() / 2;
+                let ifile = self.cache.dirty_load() > self.cache.dirty_limit() / 2;
                 if ifile { self.write_checkpoint(false) } else { Ok(()) }
             }),
             _ => Ok(()),
@@ -512,7 +512,7 @@ impl Core {
 
     /// Whether there is so much dirty that it should be written in the background.
     pub fn has_much_dirty(&self) -> bool {
-        self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
+        self.cache.dirty_load() > self.cache.dirty_limit() / 4 * 3
     }
 
     /// Does the background work due at `now`; returns the time of the next.

@@ -24,6 +24,7 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
 pub(crate) const MOUNT: &[OptionSpec] = &[
     options::CACHE_OF_CHUNKS,
     options::DIRTY,
+    options::DIRTY_BUFFERS,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -87,7 +88,7 @@ pub(crate) enum Policy {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mount {
     pub cache_bytes: usize,
-    pub dirty_bytes: Option<usize>,
+    pub dirty: options::Dirty,
     pub commit_ms: u64,
     pub clean: Policy,
     pub agesort: bool,
@@ -96,7 +97,7 @@ pub(crate) struct Mount {
 impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let clean = match o.get("clean") {
             None | Some("cost-benefit") => Policy::CostBenefit,
             Some("greedy") => Policy::Greedy,
@@ -110,6 +111,6 @@ impl Mount {
             Some("off") => false,
             Some(s) => return Err(Error::refused(format!("option agesort: {s:?} is neither on nor off"))),
         };
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, clean, agesort })
+        Ok(Mount { cache_bytes, dirty, commit_ms, clean, agesort })
     }
 }

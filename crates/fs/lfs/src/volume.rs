@@ -101,7 +101,7 @@ impl Core {
     /// An empty volume.
     pub fn new(geom: Geom, dev: Arc<dyn Device>, opts: options::Mount, now: Time, segs: u32) -> Core {
         let mut cache = Cache::new(opts.cache_bytes);
-        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        opts.dirty.limit(&mut cache);
         Core {
             geom,
             dev,

@@ -53,7 +53,7 @@ impl Machine for Core {
             return Ok(());
         }
         let is_large = self.log.copied() > self.most_changed() / 3;
-        if is_large || self.cache.dirty_bytes() > self.cache.dirty_limit() {
+        if is_large || self.cache.dirty_load() > self.cache.dirty_limit() {
             return self.commit_transaction();
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use crate::format::{Geom, LEAST_NODE, MOST_NODE};
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
-use arbor_kit::options::{CACHE, CacheOptions, DIRTY, shift};
+use arbor_kit::options::{CACHE, CacheOptions, DIRTY, DIRTY_BUFFERS, Dirty, shift};
 
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[
@@ -19,6 +19,7 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
 pub(crate) const MOUNT: &[OptionSpec] = &[
     CACHE,
     DIRTY,
+    DIRTY_BUFFERS,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -150,7 +151,7 @@ pub(crate) enum Ordering {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mount {
     pub cache_bytes: usize,
-    pub dirty_bytes: Option<usize>,
+    pub dirty: Dirty,
     pub commit_ms: u64,
     pub tails: Tails,
     pub readahead: bool,
@@ -162,7 +163,7 @@ pub(crate) struct Mount {
 impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let tails = match o.get("tails") {
             None | Some("small") => Tails::Small,
             Some("none") => Tails::None,
@@ -183,16 +184,7 @@ impl Mount {
         };
         let last = o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == "readahead");
         let readahead = last.is_none_or(|(k, _)| k == "readahead");
-        Ok(Mount {
-            cache_bytes,
-            dirty_bytes,
-            commit_ms,
-            tails,
-            readahead,
-            layout: Layout::parse(o)?,
-            ordering,
-            balance,
-        })
+        Ok(Mount { cache_bytes, dirty, commit_ms, tails, readahead, layout: Layout::parse(o)?, ordering, balance })
     }
 }
 

@@ -103,7 +103,7 @@ impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
         let windows = if opts.readahead { opts.cache_bytes / WINDOWS } else { 0 };
         let mut cache = Cache::new(opts.cache_bytes - windows);
-        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        opts.dirty.limit(&mut cache);
         Core {
             geom,
             sb,

@@ -39,7 +39,8 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let mut core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
-    opts.dirty_bytes.into_iter().for_each(|bytes| core.cache.set_dirty_limit(bytes));
+    opts.dirty.limit(&mut core.cache);
+    core.windows.set_only_ahead(!opts.windows);
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));
     volume.order().checkpointed_at = now;
     volume.load_ags()?;

@@ -59,6 +59,7 @@ pub const FORMAT: &[OptionSpec] = &[
 pub const MOUNT: &[OptionSpec] = &[
     options::CACHE,
     options::DIRTY,
+    options::DIRTY_BUFFERS,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -70,6 +71,12 @@ pub const MOUNT: &[OptionSpec] = &[
         value: "",
         default: "on",
         help: "Give freed space back to the device; of much in small pieces the longest runs, the rest with a trim.",
+    },
+    OptionSpec {
+        key: "nowindows",
+        value: "",
+        default: "",
+        help: "Read ahead of files only, not what lies beside metadata and small files that are read.",
     },
     OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
 ];
@@ -90,20 +97,22 @@ pub struct Mount {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
     /// Limit of dirty bytes, if it is not the cache's default.
-    pub dirty_bytes: Option<usize>,
+    pub dirty: options::Dirty,
     /// Greatest age of dirty data and log buffers, milliseconds.
     pub commit_ms: u64,
     /// Discard freed space.
     pub discard: bool,
+    /// What lies beside what is read is read too.
+    pub windows: bool,
 }
 
 impl Mount {
     /// Parses and checks.
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, discard })
+        Ok(Mount { cache_bytes, dirty, commit_ms, discard, windows: o.get("nowindows").is_none() })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a figure depends on besides experiment and subject: only figures of the same conditions can be compared.
 
 use crate::measure::Settings;
-use arbor_simdisk::Scheduler;
+use arbor_simdisk::{Merge, Scheduler};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -33,6 +33,12 @@ pub struct Conditions {
     /// The workloads, if not all of the experiment were run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<String>,
+    /// Most dirty buffers, if they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dirty_buffers: Option<u32>,
+    /// What the driver joins.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub merge: Merge,
     /// Order of the driver's queue.
     pub scheduler: String,
     /// Most requests with the disk at once, if the driver limits them.
@@ -45,6 +51,11 @@ pub struct Conditions {
     pub deadline_ms: u64,
     /// Writes that go in a row when they are due.
     pub batch: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_usual(merge: &Merge) -> bool {
+    *merge == Merge::default()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
@@ -68,6 +79,8 @@ impl Conditions {
             cpu_compare_ns: settings.charge.compare_ns,
             partition_bytes: settings.partition_bytes,
             cases: settings.cases.clone(),
+            dirty_buffers: settings.dirty_buffers,
+            merge: queue.merge,
             scheduler: match queue.scheduler {
                 Scheduler::Clook => "clook",
                 Scheduler::Fifo => "fifo",
@@ -134,6 +147,8 @@ mod tests {
             (charge(0, 0, 5), "cpu_compare_ns is 5, not none"),
             (Settings { partition_bytes: Some(5), ..settings() }, "partition_bytes is 5, not none"),
             (Settings { cases: vec!["a".into()], ..settings() }, "cases is [\"a\"], not none"),
+            (Settings { dirty_buffers: Some(5), ..settings() }, "dirty_buffers is 5, not none"),
+            (queue(&|q| q.merge = Merge::Buffers), "merge is \"buffers\", not none"),
             (queue(&|q| q.scheduler = Scheduler::Sstf), "scheduler is \"sstf\", not \"clook\""),
             (queue(&|q| q.depth = 4), "queue_depth is 4, not none"),
             (queue(&|q| q.max_transfer_bytes = 0), "max_transfer_bytes is 0, not 131072"),

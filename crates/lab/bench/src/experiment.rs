@@ -446,40 +446,57 @@ const fn yfs(name: &'static str, about: &'static str, source: &'static str, case
     }
 }
 
+const YFS_ONE: Experiment = yfs(
+    "yfs-table1",
+    "A kernel's source is copied and built.",
+    "yFS, FAST 2003, section 6.1, table 1",
+    &[Case { name: "", load: Load::KernelBuild, x: 0.0, parts: TABLE_1 }],
+);
+
+const YFS_TWO: Experiment = yfs(
+    "yfs-table2",
+    "PostMark 1.5 in one directory.",
+    "yFS, FAST 2003, section 6.2, tables 2(a) and 2(b)",
+    &[
+        Case { name: "50,000 files", load: Load::PostMark(50_000), x: 0.0, parts: TABLE_2[0] },
+        Case { name: "100,000 files", load: Load::PostMark(100_000), x: 0.0, parts: TABLE_2[1] },
+        Case { name: "150,000 files", load: Load::PostMark(150_000), x: 0.0, parts: TABLE_2[2] },
+    ],
+);
+
+const YFS_THREE: Experiment = yfs(
+    "yfs-table3",
+    "An archive of 55,189 files is extracted and removed.",
+    "yFS, FAST 2003, section 6.3, table 3",
+    &[Case { name: "", load: Load::Archive, x: 0.0, parts: TABLE_3 }],
+);
+
+const YFS_FOUR: Experiment = yfs(
+    "yfs-table4",
+    "An empty file system is aged by creations and deletions.",
+    "yFS, FAST 2003, section 6.4, tables 4(a) and 4(b)",
+    &[
+        Case { name: "10,000 operations", load: Load::Aging(10_000), x: 0.0, parts: TABLE_4[0] },
+        Case { name: "20,000 operations", load: Load::Aging(20_000), x: 0.0, parts: TABLE_4[1] },
+        Case { name: "40,000 operations", load: Load::Aging(40_000), x: 0.0, parts: TABLE_4[2] },
+    ],
+);
+
+/// A table on the host of its paper: drivers of today join whatever is adjacent, and FreeBSD 4 did not.
+const fn on_freebsd(name: &'static str, table: Experiment) -> Experiment {
+    Experiment { name, host: Host { machine: "freebsd4", ..Host::YFS }, others: &[], ..table }
+}
+
 /// All experiments.
 pub const ALL: &[Experiment] = &[
-    yfs(
-        "yfs-table1",
-        "A kernel's source is copied and built.",
-        "yFS, FAST 2003, section 6.1, table 1",
-        &[Case { name: "", load: Load::KernelBuild, x: 0.0, parts: TABLE_1 }],
-    ),
-    yfs(
-        "yfs-table2",
-        "PostMark 1.5 in one directory.",
-        "yFS, FAST 2003, section 6.2, tables 2(a) and 2(b)",
-        &[
-            Case { name: "50,000 files", load: Load::PostMark(50_000), x: 0.0, parts: TABLE_2[0] },
-            Case { name: "100,000 files", load: Load::PostMark(100_000), x: 0.0, parts: TABLE_2[1] },
-            Case { name: "150,000 files", load: Load::PostMark(150_000), x: 0.0, parts: TABLE_2[2] },
-        ],
-    ),
-    yfs(
-        "yfs-table3",
-        "An archive of 55,189 files is extracted and removed.",
-        "yFS, FAST 2003, section 6.3, table 3",
-        &[Case { name: "", load: Load::Archive, x: 0.0, parts: TABLE_3 }],
-    ),
-    yfs(
-        "yfs-table4",
-        "An empty file system is aged by creations and deletions.",
-        "yFS, FAST 2003, section 6.4, tables 4(a) and 4(b)",
-        &[
-            Case { name: "10,000 operations", load: Load::Aging(10_000), x: 0.0, parts: TABLE_4[0] },
-            Case { name: "20,000 operations", load: Load::Aging(20_000), x: 0.0, parts: TABLE_4[1] },
-            Case { name: "40,000 operations", load: Load::Aging(40_000), x: 0.0, parts: TABLE_4[2] },
-        ],
-    ),
+    YFS_ONE,
+    YFS_TWO,
+    YFS_THREE,
+    YFS_FOUR,
+    on_freebsd("freebsd4-table1", YFS_ONE),
+    on_freebsd("freebsd4-table2", YFS_TWO),
+    on_freebsd("freebsd4-table3", YFS_THREE),
+    on_freebsd("freebsd4-table4", YFS_FOUR),
     lfs_small::EXPERIMENT,
     lfs_large::EXPERIMENT,
     lfs_filesize::EXPERIMENT,

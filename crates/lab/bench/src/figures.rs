@@ -6,7 +6,7 @@ use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::interval::Verdict;
 use crate::list;
 use crate::picture::Picture;
-use crate::rows::{Row, compare, divisor, is_compared, merge};
+use crate::rows::{FACTOR, Row, compare, divisor, holds, is_compared, is_same_side, merge};
 use crate::sheets::{sheets, statements, with_half};
 use crate::svg::{count, number};
 use serde::{Deserialize, Serialize};
@@ -126,6 +126,7 @@ impl Figures {
         if let Some(first) = self.tabular().next() {
             tables.insert("setting".into(), self.in_words(first));
             tables.insert("summary".into(), self.summary());
+            tables.insert("totals".into(), self.totals());
             tables.extend(self.others().map(|text| ("others".into(), text)));
         }
         tables
@@ -200,6 +201,32 @@ impl Figures {
         table.0
     }
 
+    /// What of the paper is repeated on each host, by what is measured: of its ratios those on the same side of 1, and
+    /// within a factor of 1.5; of its figures themselves those within that factor.
+    fn totals(&self) -> String {
+        let heads = ["host", "figure", "ratios", "same side of 1", "and within 1.5", "figures", "within 1.5"];
+        let mut table = Table::new(&heads.map(String::from));
+        for machine in distinct(self.tabular().map(|e| e.host.machine)) {
+            let here: Vec<&str> = self.tabular().filter(|e| e.host.machine == machine).map(|e| e.name).collect();
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| here.contains(&&*row.experiment)).collect();
+            for (what, quantities) in COUNTED {
+                let of = || rows.iter().filter(|row| row.is_of(quantities));
+                let ratios: Vec<_> = of().filter_map(|row| row.paper_ratio.zip(row.our_ratio)).collect();
+                let figures: Vec<f64> = of().filter_map(|row| row.paper.map(|paper| row.ours / paper)).collect();
+                let counts = [
+                    ratios.len(),
+                    ratios.iter().filter(|(paper, ours)| is_same_side(*paper, *ours)).count(),
+                    ratios.iter().filter(|(paper, ours)| holds(*paper, *ours)).count(),
+                    figures.len(),
+                    figures.iter().filter(|part| (1.0 / FACTOR..=FACTOR).contains(*part)).count(),
+                ];
+                let words = [machine, what].map(String::from);
+                table.line(&words.into_iter().chain(counts.map(|n| n.to_string())).collect::<Vec<_>>());
+            }
+        }
+        table.0
+    }
+
     /// The times of parts whose time the paper gives, and those after them if counts were divided: then all may have
     /// stayed in memory before.
     fn timed(&self) -> impl Iterator<Item = Timed> {
@@ -245,7 +272,9 @@ impl Figures {
                 let ratio = row.and_then(|r| r.our_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
                 cells.push(row.map(|row| ours(row) + &ratio).unwrap_or_default());
             }
-            table.line(&cells);
+            if cells.iter().skip(3).any(|cell| !cell.is_empty()) {
+                table.line(&cells);
+            }
         }
         Some(table.0)
     }
@@ -277,6 +306,14 @@ impl Figures {
         table.0 + &Verdict::count(held).map_or(String::new(), |count| format!("\n{count}.\n"))
     }
 }
+
+/// What ratios are counted apart; those without a quantity are all.
+const COUNTED: [(&str, &[Quantity]); 4] = [
+    ("times and rates", &[Quantity::Elapsed, Quantity::RemovalRate]),
+    ("requests", &[Quantity::Requests, Quantity::RequestsAfter]),
+    ("service and queueing times", &[Quantity::Service, Quantity::Queue]),
+    ("all", &[]),
+];
 
 /// A line of a table of times.
 struct Timed {

@@ -55,6 +55,18 @@ pub struct Setup<'a> {
     pub extra: Vec<(String, u64)>,
 }
 
+impl Setup<'_> {
+    /// Its options of mount on the host of a run.
+    fn mount_on(&self, settings: &Settings) -> Options {
+        const KEY: &str = "dirtybuffers";
+        let mut options = Options::parse(&self.mount);
+        let counts = self.engine.mount_options().iter().any(|option| option.key == KEY);
+        let of_host = settings.dirty_buffers.filter(|_| counts && options.get(KEY).is_none());
+        options.0.extend(of_host.map(|n| (KEY.into(), n.to_string())));
+        options
+    }
+}
+
 impl fmt::Debug for Setup<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} -o {} -o {}", self.engine.name(), self.format, self.mount)
@@ -68,6 +80,8 @@ pub struct Settings {
     pub model: Model,
     /// The driver's queue.
     pub queue: HostQueue,
+    /// Most dirty buffers of engines that can count them, if they are counted.
+    pub dirty_buffers: Option<u32>,
     /// Charge of the processor on the virtual clock.
     pub charge: Charge,
     /// Runs of each workload, with seeds counting up.
@@ -108,6 +122,7 @@ impl Settings {
         Settings {
             model,
             queue,
+            dirty_buffers: None,
             charge,
             runs: 1,
             seed: 1,
@@ -321,6 +336,7 @@ impl Ground for Timed<'_> {
 /// A volume on simulated disks.
 struct Bench<'a> {
     setup: &'a Setup<'a>,
+    mount: Options,
     clock: Arc<SimClock>,
     /// What the simulated disks keep their bytes in; looked at without taking time.
     memory: MemDevice,
@@ -351,7 +367,8 @@ impl<'a> Bench<'a> {
         let extra = setup.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
         let extra = extra.collect::<std::result::Result<_, String>>()?;
         let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
-        Ok(Bench { setup, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
+        let mount = setup.mount_on(settings);
+        Ok(Bench { setup, mount, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
     }
 
     fn devices(&self) -> Devices {
@@ -366,7 +383,7 @@ impl<'a> Bench<'a> {
     }
 
     fn mount(&self) -> Result<Arc<dyn FileSystem>> {
-        let options = MountOptions { read_only: false, options: Options::parse(&self.setup.mount) };
+        let options = MountOptions { read_only: false, options: self.mount.clone() };
         let fs = self.setup.engine.mount(self.devices(), &options, self.clock.clone())?;
         self.meter.borrow_mut().mounted(&fs);
         Ok(fs)

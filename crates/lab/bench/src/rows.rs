@@ -82,11 +82,16 @@ impl Row {
     /// Whether it belongs to the figures that are looked at first: the times. Of a divided run that also is what was
     /// left to be done after it, since all may have stayed in memory.
     pub fn is_headline(&self) -> bool {
-        let is = |quantity: Quantity| {
+        self.is_of(&[Quantity::Elapsed]) || (self.divisor() > 1 && self.is_of(&[Quantity::ElapsedAfter]))
+    }
+
+    /// Whether it is a figure of one of these quantities; of any, if there are none.
+    pub fn is_of(&self, quantities: &[Quantity]) -> bool {
+        let is = |quantity: &Quantity| {
             let before = self.metric.strip_suffix(quantity.name().0);
             before.is_some_and(|before| before.is_empty() || before.ends_with(", "))
         };
-        is(Quantity::Elapsed) || (self.divisor() > 1 && is(Quantity::ElapsedAfter))
+        quantities.is_empty() || quantities.iter().any(is)
     }
 }
 
@@ -436,6 +441,12 @@ pub fn holds(paper: f64, ours: f64) -> bool {
     (least..=most).contains(&ours)
 }
 
+/// Whether our ratio is on the same side of 1 as the paper's, however far it is from it.
+pub fn is_same_side(paper: f64, ours: f64) -> bool {
+    let near = |ratio: f64| (ratio - 1.0).abs() <= NEAR;
+    near(paper) || near(ours) || (paper > 1.0) == (ours > 1.0)
+}
+
 /// The least and the greatest of our ratios that [`holds`].
 fn accepted(paper: f64) -> (f64, f64) {
     let (least, most) = (paper / FACTOR, paper * FACTOR);
@@ -449,7 +460,7 @@ fn accepted(paper: f64) -> (f64, f64) {
 /// So far from 1 a ratio is on both sides of it, since the paper's figures deviate so much.
 const NEAR: f64 = 0.03;
 /// So far our ratio may be from the paper's.
-const FACTOR: f64 = 1.5;
+pub(crate) const FACTOR: f64 = 1.5;
 
 /// What is kept of the figure of a run.
 fn seven_digits(figure: f64) -> f64 {

@@ -31,6 +31,7 @@ struct Shared {
     medium: Medium,
     /// A flush without a volatile write cache has nothing to wait for.
     caches_writes: bool,
+    queue: HostQueue,
     sim: Mutex<Sim>,
 }
 
@@ -49,12 +50,12 @@ impl SimDevice {
                 model.name()
             ));
         }
-        let mut sim = Sim::new(model, queue);
+        let mut sim = Sim::new(model, queue.clone());
         sim.catch_up(clock.now_ns());
         let (trim_unit, caches_writes) = (sim.drive().trim_unit(), sim.drive().caches_writes());
         let (model, medium) = (model.name().to_string(), model.medium());
         let sim = Mutex::new(sim);
-        let shared = Shared { inner, clock, capacity_bytes, model, trim_unit, medium, caches_writes, sim };
+        let shared = Shared { inner, clock, capacity_bytes, model, trim_unit, medium, caches_writes, queue, sim };
         Ok(SimDevice { shared: Arc::new(shared) })
     }
 
@@ -132,13 +133,20 @@ impl Pending for SimPending {
     }
 }
 
-fn submitted(request: &Request) -> Submitted {
-    let op = match request.op {
-        Op::Read(_) => TraceOp::Read,
-        Op::Write(_) => TraceOp::Write,
-        Op::Discard(_) => TraceOp::Discard,
+/// The requests that the host makes of one.
+fn submitted(queue: &HostQueue, request: &Request) -> Vec<Submitted> {
+    let (op, lens) = match &request.op {
+        Op::Read(len) => (TraceOp::Read, vec![*len as u64]),
+        Op::Discard(len) => (TraceOp::Discard, vec![*len]),
+        Op::Write(bufs) => (TraceOp::Write, queue.parts(bufs.iter().map(|buf| (buf.tag(), buf.len() as u64)))),
     };
-    Submitted { kind: request.kind, op, offset: request.offset, len: request.len() }
+    let mut offset = request.offset;
+    let each = |len| {
+        let one = Submitted { kind: request.kind, op, offset, len };
+        offset += len;
+        one
+    };
+    lens.into_iter().map(each).collect()
 }
 
 impl Device for SimDevice {
@@ -152,12 +160,10 @@ impl Device for SimDevice {
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        let mut requests: Vec<Submitted> = batch.iter().map(submitted).collect();
+        let requests: Vec<_> = batch.iter().map(|request| submitted(&self.shared.queue, request)).collect();
         let completions = self.shared.inner.submit(batch).wait();
-        if completions.iter().any(|c| c.is_err()) {
-            let mut done = completions.iter();
-            requests.retain(|_| done.next().is_some_and(|c| c.is_ok()));
-        }
+        let carried_out = requests.into_iter().zip(&completions).filter(|(_, done)| done.is_ok());
+        let requests: Vec<Submitted> = carried_out.flat_map(|(requests, _)| requests).collect();
         let batch = self.start(&requests);
         Ticket::pending(Box::new(SimPending { device: self.clone(), batch, completions }))
     }

@@ -2,6 +2,7 @@
 
 use crate::sim::Part;
 use crate::trace::TraceOp;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// The order in which queued requests are handed over.
@@ -16,6 +17,19 @@ pub enum Scheduler {
     Sstf,
 }
 
+/// What the host joins to one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Merge {
+    /// Whatever is adjacent, as Linux does.
+    #[default]
+    Adjacent,
+    /// A write is one buffer, or those of one file in a row ([`Buf::tagged`](arbor_base::device::Buf::tagged)), and
+    /// nothing joins it in the queue: FreeBSD's clusters (`vfs_bio_awrite` and `cluster_wbuild` in its `sys/kern`). What
+    /// an engine writes in one piece, as a log, stays whole.
+    Buffers,
+}
+
 /// The host's queue in front of a drive.
 ///
 /// With an elevator, reads go first, since somebody waits for them. Writes go when no read is queued, and when the
@@ -28,8 +42,10 @@ pub struct HostQueue {
     pub scheduler: Scheduler,
     /// At most so many requests are with the drive at once; the drive's own tags limit it too.
     pub depth: usize,
-    /// Adjacent requests in the same direction are merged up to so many bytes, and larger ones are split. The default
-    /// is 128 KiB, FreeBSD's MAXPHYS before version 13. 0: neither.
+    /// What is joined.
+    pub merge: Merge,
+    /// Requests are joined up to so many bytes, and larger ones are split. The default is 128 KiB, FreeBSD's MAXPHYS
+    /// before version 13. 0: neither.
     pub max_transfer_bytes: u64,
     /// Reads go before writes.
     pub prefer_reads: bool,
@@ -44,6 +60,7 @@ impl Default for HostQueue {
         HostQueue {
             scheduler: Scheduler::Clook,
             depth: usize::MAX,
+            merge: Merge::Adjacent,
             max_transfer_bytes: 128 << 10,
             prefer_reads: true,
             deadline_ms: 5000,
@@ -56,6 +73,21 @@ impl HostQueue {
     /// The default queue with another scheduler.
     pub fn with(scheduler: Scheduler) -> HostQueue {
         HostQueue { scheduler, ..HostQueue::default() }
+    }
+}
+
+impl HostQueue {
+    /// The lengths of the requests that a write becomes. `bufs`: tags and lengths of its pieces.
+    pub(crate) fn parts(&self, bufs: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+        let (is_parted, mut out, mut last) = (self.merge == Merge::Buffers, Vec::new(), None);
+        for (tag, len) in bufs {
+            match out.last_mut().filter(|_| !is_parted || last == Some(tag)) {
+                Some(sum) => *sum += len,
+                None => out.push(len),
+            }
+            last = Some(tag);
+        }
+        out
     }
 }
 
@@ -153,7 +185,7 @@ impl Queue {
 
     /// Adds a request, merged with its neighbours if it may be.
     pub fn push(&mut self, op: TraceOp, part: Part, now: u64) {
-        let limit = self.settings.max_transfer_bytes;
+        let limit = if self.settings.merge == Merge::Adjacent { self.settings.max_transfer_bytes } else { 0 };
         let direction = if op == TraceOp::Read { &mut self.reads } else { &mut self.writes };
         let (offset, len) = (part.offset, part.len);
         let mut queued = Queued { op, offset, len, since: now, parts: VecDeque::from([part]) };

@@ -18,7 +18,8 @@
 //!
 //! * [`Model`]: the parameters of a drive, from a TOML file; those in `models/` are built in.
 //! * [`DiskFs`]: the disk as a file to be mounted, for those who know nothing of us.
-//! * [`HostQueue`]: the driver's queue, its scheduler and merging.
+//! * [`HostQueue`]: the driver's queue, its scheduler and merging; [`Host`]: that and the processor of a paper's machine,
+//!   from a TOML file in `hosts/`.
 //! * [`Stats`]: counters in the terms of the yFS paper (service time W, queueing time Z).
 //! * [`Trace`]: every request with its times; kept as text ([`TraceWriter`]). A [`TraceReader`] reads it one by one, and
 //!   those of fio, blktrace and others; [`Replay`] gives them to another model.
@@ -37,6 +38,7 @@ mod disk;
 mod drive;
 mod file;
 mod host;
+mod hosts;
 mod latencies;
 mod model;
 mod sim;
@@ -47,7 +49,8 @@ mod trace;
 pub use clock::SimClock;
 pub use device::SimDevice;
 pub use file::{DISK_FILE, DiskFs, UNDER_WAY_BYTES};
-pub use host::{HostQueue, Scheduler};
+pub use host::{HostQueue, Merge, Scheduler};
+pub use hosts::Host;
 pub use latencies::Latencies;
 pub use model::Model;
 pub use stats::{KindStats, SsdStats, Stats};

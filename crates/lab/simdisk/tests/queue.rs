@@ -2,9 +2,10 @@
 
 mod common;
 
-use arbor_base::device::{Device, Kind, Request};
-use arbor_simdisk::{HostQueue, Model, Scheduler, SimDevice, TraceOp};
+use arbor_base::device::{Buf, Device, Kind, Request};
+use arbor_simdisk::{HostQueue, Merge, Model, Scheduler, SimDevice, TraceOp};
 use common::{device, read, write};
+use std::collections::BTreeMap;
 
 const MIB: u64 = 1 << 20;
 
@@ -52,6 +53,33 @@ fn reads_go_before_writes_but_for_fifo() {
     assert_eq!(run(HostQueue::default()), [0, 150, 200, 100]);
     assert_eq!(run(HostQueue { prefer_reads: false, ..HostQueue::default() }), [0, 100, 150, 200]);
     assert_eq!(run(HostQueue::with(Scheduler::Fifo)), [0, 100, 200, 150]);
+}
+
+#[test]
+fn a_host_of_buffers_writes_each_by_itself_and_joins_those_of_a_file() {
+    let buf = |tag: u64, len: usize| Buf::from(vec![1; len]).tagged(tag);
+    // Two blocks of file 5, one of file 6, a buffer of metadata, a log in two pieces.
+    let requests = || {
+        vec![
+            Request::write(Kind::Data, MIB, vec![buf(5, 8192), buf(5, 8192), buf(6, 2048)]),
+            Request::write(Kind::Inode, MIB + 18432, vec![buf(1 << 63, 512)]),
+            Request::write(Kind::Log, MIB + 18944, vec![buf(0, 4096), buf(0, 4096)]),
+        ]
+    };
+    let sizes = |merge| {
+        let d = traced(HostQueue { merge, ..HostQueue::default() });
+        let _ = d.submit(vec![write(0, 4096)]);
+        d.submit(requests()).wait_all().unwrap();
+        d.drain();
+        let trace = d.take_trace();
+        let mut by_request = BTreeMap::new();
+        for r in trace.requests.iter().filter(|r| r.offset >= MIB) {
+            *by_request.entry(r.number).or_insert(0) += r.len;
+        }
+        by_request.into_values().collect::<Vec<u64>>()
+    };
+    assert_eq!(sizes(Merge::Buffers), [16384, 2048, 512, 8192]);
+    assert_eq!(sizes(Merge::Adjacent), [27136]);
 }
 
 #[test]

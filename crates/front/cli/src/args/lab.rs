@@ -20,6 +20,8 @@ pub enum LabCommand {
     List(LabListArgs),
     /// List the simulated disks.
     Disks(LabDisksArgs),
+    /// List the hosts: what the drivers do with requests, and what the processors take.
+    Hosts(LabDisksArgs),
     /// Show a simulated disk as a file, for other programs.
     ///
     /// DIR shows one file, `disk`, until it is unmounted or the command is interrupted; then the statistics of the disk
@@ -56,7 +58,7 @@ pub struct LabListArgs {
     pub json: bool,
 }
 
-/// Arguments of `lab disks`.
+/// Arguments of `lab disks` and `lab hosts`.
 #[derive(Clone, Debug, Args)]
 pub struct LabDisksArgs {
     /// As JSON.
@@ -133,7 +135,13 @@ pub struct LabRunArgs {
     /// are no figures of the paper.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub divisor: u32,
-    /// Virtual time that the processor takes for each call, in nanoseconds [default: that of the experiment's host].
+    /// Host, that is the driver and the processor; `arbor lab hosts` lists them [default: the paper's].
+    #[arg(long, value_name = "HOST")]
+    pub host: Option<String>,
+    /// Most buffers that are dirty before some are written, where an engine counts them [default: that of the host].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub dirty_buffers: Option<u32>,
+    /// Virtual time that the processor takes for each call, in nanoseconds [default: that of the host].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     pub cpu_call_ns: Option<u64>,
     /// Virtual time that the processor takes for each KiB read or written, in nanoseconds [default: likewise].
@@ -214,6 +222,15 @@ pub enum TraceSource {
     Msr,
 }
 
+/// What is merged to one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Merging {
+    /// Whatever is adjacent, as in Linux.
+    Adjacent,
+    /// The blocks of one file that are in a row, as in FreeBSD 4; all else is written buffer by buffer.
+    Buffers,
+}
+
 /// Figures that are given if somebody asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Also {
@@ -239,6 +256,9 @@ pub struct QueueArgs {
     /// controller took].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_transfer: Option<u64>,
+    /// What is merged to one request [default: what the paper's host did].
+    #[arg(long, value_name = "WHAT")]
+    pub merge: Option<Merging>,
     /// Reads do not go before writes.
     #[arg(long)]
     pub no_prefer_reads: bool,

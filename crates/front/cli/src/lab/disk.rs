@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use arbor_base::device::{Device, FileDevice, MemDevice, OpenMode, SECTOR};
 use arbor_base::vfs::{Clock, SystemClock};
 use arbor_fuse::{MountConfig, Session, Transport};
-use arbor_simdisk::{DISK_FILE, DiskFs, SimClock, SimDevice, Stats};
+use arbor_simdisk::{DISK_FILE, DiskFs, HostQueue, SimClock, SimDevice, Stats};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -50,7 +50,7 @@ pub(super) fn open(args: &LabDiskArgs) -> Result<SimDevice> {
         None => Arc::new(MemDevice::new(size)),
     };
     let clock = SimClock::new(SystemClock.now());
-    SimDevice::new(inner, &model, queue(&args.queue), clock).map_err(|e| anyhow!(e))
+    SimDevice::new(inner, &model, queue(&HostQueue::default(), &args.queue), clock).map_err(|e| anyhow!(e))
 }
 
 fn image(path: &Path, size: u64) -> Result<FileDevice> {

@@ -5,7 +5,8 @@ use crate::args::{LabReplayArgs, TraceSource};
 use crate::show;
 use anyhow::{Context, Result, anyhow, bail};
 use arbor_simdisk::{
-    Answers, Latencies, Model, Replay, Replayed, Stats, Timing, TraceFormat, TraceOp, TraceReader, TraceRequest,
+    Answers, HostQueue, Latencies, Model, Replay, Replayed, Stats, Timing, TraceFormat, TraceOp, TraceReader,
+    TraceRequest,
 };
 use serde_json::{Value, json};
 use std::fs::File;
@@ -22,7 +23,7 @@ pub(super) fn run(args: &LabReplayArgs, out: &mut dyn Write) -> Result<()> {
     let reader = TraceReader::new(open(&args.trace)?, args.format.map(format)).map_err(|e| anyhow!("{name}: {e}"))?;
     let format = reader.format();
     let timing = if args.closed { Timing::Closed { depth: args.depth as usize } } else { Timing::AsRecorded };
-    let begin = |model| Replay::new(model, queue(&args.queue), timing).wrapping(args.wrap);
+    let begin = |model| Replay::new(model, queue(&HostQueue::default(), &args.queue), timing).wrapping(args.wrap);
     let mut replays: Vec<Replay> = models.iter().map(begin).collect();
     let mut recorded = Recorded::default();
     for entry in reader.in_order() {

@@ -98,15 +98,15 @@ impl Core {
     fn pressure(&self) -> (bool, bool) {
         let much = self.data_pressure() || self.metadata_pressure();
         let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.lives.inactive() > 256;
-        (soon, self.cache.dirty_bytes() > self.cache.dirty_limit() * 2)
+        (soon, self.cache.dirty_load() > self.cache.dirty_limit() * 2)
     }
 
     fn data_pressure(&self) -> bool {
-        self.cache.dirty_page_bytes() > self.cache.dirty_limit() / 2
+        self.cache.dirty_loads().0 > self.cache.dirty_limit() / 2
     }
 
     /// Whether there is so much dirty metadata that it should go in place.
     pub fn metadata_pressure(&self) -> bool {
-        self.cache.dirty_bytes() - self.cache.dirty_page_bytes() > self.cache.dirty_limit() / 2
+        self.cache.dirty_loads().1 > self.cache.dirty_limit() / 2
     }
 }

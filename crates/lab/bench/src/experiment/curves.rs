@@ -11,16 +11,10 @@ use crate::rows::{Row, divisor, metric};
 /// The paper's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
+    /// Its driver and processor, a file of [`arbor_simdisk::Host`].
+    pub machine: &'static str,
     /// Model of the disk.
     pub disk: &'static str,
-    /// Largest request of the driver.
-    pub max_transfer_bytes: u64,
-    /// Charge of the processor for a call.
-    pub call_ns: u64,
-    /// Charge of the processor for a KiB.
-    pub kib_ns: u64,
-    /// Charge of the processor for a name compared.
-    pub compare_ns: u64,
     /// The size of the volume, bytes, if it is a part of the disk.
     pub partition_bytes: Option<u64>,
     /// What file systems of the kernel have as memory, and how much of it may be dirty, bytes, if not as on yFS's host.
@@ -28,19 +22,10 @@ pub struct Host {
 }
 
 impl Host {
-    /// Of the yFS paper: FreeBSD with its MAXPHYS.
-    pub const YFS: Host = Host {
-        disk: "st39140",
-        max_transfer_bytes: 128 << 10,
-        call_ns: 0,
-        kib_ns: 0,
-        compare_ns: 0,
-        partition_bytes: None,
-        memory_bytes: None,
-    };
-    /// Of "File System Logging Versus Clustering": the controller transfers 64 KB at most. What the processor took is
-    /// not known.
-    pub const LFS: Host = Host { disk: "dsp3105", max_transfer_bytes: 64 << 10, ..Host::YFS };
+    /// The disk of the yFS paper, with a driver of today.
+    pub const YFS: Host = Host { machine: "linux", disk: "st39140", partition_bytes: None, memory_bytes: None };
+    /// Of "File System Logging Versus Clustering".
+    pub const LFS: Host = Host { machine: "decstation", disk: "dsp3105", ..Host::YFS };
 }
 
 /// The charts of an experiment.
