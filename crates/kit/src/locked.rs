@@ -288,7 +288,9 @@ impl<C: Core + Send> served::Volume for Locked<C> {
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if C::READS_AT_HAND {
+        let caller = self.caller(true, false);
+        // A call that began alone may hold the lock while the device reads: whoever waits for it has to begin as a call.
+        if C::READS_AT_HAND && self.callers.load(Relaxed) == 1 {
             // The time does not matter.
             let core = &mut *self.core.lock();
             if core.health().check_alive().is_ok()
@@ -297,7 +299,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
                 return Ok(len);
             }
         }
-        self.look(|core| core.read_file(ino, offset, buf))
+        calls::run(&caller, |core| core.read_file(ino, offset, buf))
     }
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {

@@ -38,6 +38,9 @@ impl Lost {
     }
 }
 
+/// A name and what it leads to.
+pub(crate) type Next<'a> = std::result::Result<(&'a [u8], Arc<Node>), Lost>;
+
 /// What a name leads to, and where the name is.
 struct Ready {
     name: Range<usize>,
@@ -59,7 +62,7 @@ impl Children {
     }
 
     /// The next name, and what it leads to.
-    pub(crate) fn next_ready(&mut self) -> Option<std::result::Result<(&[u8], Arc<Node>), Lost>> {
+    pub(crate) fn next_ready(&mut self) -> Option<Next<'_>> {
         while self.ready.is_empty() && !self.at_end {
             if let Err(failure) = self.fill() {
                 self.at_end = true;

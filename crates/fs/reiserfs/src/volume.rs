@@ -261,6 +261,7 @@ impl Core {
     /// Called when an internal node changes.
     fn forget_found(&mut self) {
         self.found = [(Key::MOST, Key::LEAST, 0); FOUND];
+        self.last_seen = (0, 0);
     }
 
     /// Called when the first key of a formatted node changes, and what its parents say of it.
