@@ -731,9 +731,12 @@ fn names_of_one_file_are_copied_over_names_of_one_file() {
     });
 }
 
-/// All that a walk finds, with the contents of files, and how many times it fails.
-fn found(v: &Volume) -> (BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)>, usize) {
-    let (mut all, mut failures) = (BTreeMap::new(), 0);
+/// Number, length and contents of what lies at each path.
+type Tree = BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)>;
+
+/// All that a walk finds, and how many times it fails.
+fn found(v: &Volume) -> (Tree, usize) {
+    let (mut all, mut failures) = (Tree::new(), 0);
     for step in v.walk("/").unwrap() {
         let Ok(WalkEntry { entry, .. }) = step else {
             failures += 1;
