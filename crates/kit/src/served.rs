@@ -93,6 +93,10 @@ pub trait Volume: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
+    fn is_faster_by_number(&self) -> bool {
+        false
+    }
+
     fn read_ahead(&self) {}
 
     fn wants_read_ahead(&self) -> bool {
@@ -327,6 +331,29 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
         f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
     ) -> Result<()> {
         self.volume.readdir(ino, cookie, true, f)
+    }
+
+    fn getattr_each(&self, inos: &[Ino], f: &mut dyn FnMut(Result<Attr>)) {
+        let mut rest = inos;
+        while !rest.is_empty() {
+            // Those before the one that fails, or restarts the call, are not asked for again.
+            let done = self.volume.run(|core| {
+                while let Some((ino, after)) = rest.split_first() {
+                    let attr = core.attr(*ino)?;
+                    rest = after;
+                    f(Ok(attr));
+                }
+                Ok(())
+            });
+            if let (Err(e), Some((_, after))) = (done, rest.split_first()) {
+                rest = after;
+                f(Err(e));
+            }
+        }
+    }
+
+    fn is_faster_by_number(&self) -> bool {
+        self.volume.is_faster_by_number()
     }
 
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {

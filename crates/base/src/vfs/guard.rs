@@ -265,6 +265,14 @@ impl FileSystem for Guarded {
         self.fs.readdir_plus(ino, cookie, f)
     }
 
+    fn getattr_each(&self, inos: &[Ino], f: &mut dyn FnMut(Result<Attr>)) {
+        self.fs.getattr_each(inos, f);
+    }
+
+    fn is_faster_by_number(&self) -> bool {
+        self.fs.is_faster_by_number()
+    }
+
     fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
         self.fs.fsync(ino, data_only)
     }

@@ -1,19 +1,20 @@
 //! Directories: reading, walking and removing them.
 
+use crate::children::{Child, Children, Lost};
 use crate::error::{Failure, Named, Result};
 use crate::file::read_whole;
 use crate::meta::Metadata;
 use crate::node::{Mount, Node, path_of};
 use arbor_base::vfs::{FileType, Ino};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Entries fetched at a time.
-const BATCH: usize = 256;
+/// Files removed at a time.
+const BATCH: usize = 1024;
 
 /// One name of a directory. It holds its inode, so that asking for metadata costs nothing.
 pub struct DirEntry {
@@ -29,9 +30,9 @@ impl fmt::Debug for DirEntry {
 }
 
 impl DirEntry {
-    fn new(dir: &[u8], child: Child) -> DirEntry {
-        let path = join(dir, &child.name);
-        DirEntry { name_start: path.len() - child.name.len(), path, node: child.node }
+    fn new(dir: &[u8], name: &[u8], node: Arc<Node>) -> DirEntry {
+        let path = join(dir, name);
+        DirEntry { name_start: path.len() - name.len(), path, node }
     }
 
     /// Its name.
@@ -91,86 +92,6 @@ pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// One name of a directory and what it leads to. There may be many at every level of a walk, so it holds no path.
-pub(crate) struct Child {
-    pub(crate) name: Vec<u8>,
-    pub(crate) node: Arc<Node>,
-}
-
-/// A name that leads to nothing that can be read; no name where the directory itself could not be read any further.
-pub(crate) struct Lost {
-    name: Option<Vec<u8>>,
-    failure: Failure,
-}
-
-impl Lost {
-    /// As an error about the directory `dir` or what lies in it.
-    pub(crate) fn named(self, dir: &[u8]) -> io::Error {
-        match self.name {
-            Some(name) => self.failure.named("look at", &join(dir, &name)),
-            None => self.failure.named("read directory", dir),
-        }
-    }
-}
-
-/// What [`ReadDir`] gives, without paths.
-pub(crate) struct Children {
-    dir: Arc<Node>,
-    cookie: u64,
-    ready: VecDeque<std::result::Result<Child, Lost>>,
-    at_end: bool,
-}
-
-impl Children {
-    pub(crate) fn of(dir: Arc<Node>) -> Children {
-        Children { dir, cookie: 0, ready: VecDeque::new(), at_end: false }
-    }
-
-    fn fill(&mut self) -> Result<()> {
-        let (mount, ready) = (&self.dir.mount, &mut self.ready);
-        let mut cookie = self.cookie;
-        let mut full = false;
-        let mut broken = Vec::new();
-        mount.fs.readdir_plus(self.dir.ino(), cookie, &mut |entry, attr| {
-            full = ready.len() == BATCH;
-            if full {
-                return false;
-            }
-            let name = entry.name.to_vec();
-            match attr {
-                Some(attr) => ready.push_back(Ok(Child { name, node: Arc::new(Node::adopt(mount, *attr)) })),
-                None if name == b"." || name == b".." => {}
-                None => broken.push(name),
-            }
-            cookie = entry.cookie;
-            true
-        })?;
-        self.at_end = !full;
-        self.cookie = cookie;
-        for name in broken {
-            self.ready.push_back(match mount.fs.lookup(self.dir.ino(), &name) {
-                Ok(attr) => Ok(Child { name, node: Arc::new(Node::adopt(mount, attr)) }),
-                Err(e) => Err(Lost { name: Some(name), failure: e.into() }),
-            });
-        }
-        Ok(())
-    }
-}
-
-impl Iterator for Children {
-    type Item = std::result::Result<Child, Lost>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while self.ready.is_empty() && !self.at_end {
-            if let Err(failure) = self.fill() {
-                self.at_end = true;
-                return Some(Err(Lost { name: None, failure }));
-            }
-        }
-        self.ready.pop_front()
-    }
-}
-
 /// The entries of a directory, without `.` and `..`, in the order of the engine. One whose inode is
 /// damaged is an error, and the others follow.
 pub struct ReadDir {
@@ -194,8 +115,8 @@ impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        let next = self.children.next()?;
-        Some(next.map(|child| DirEntry::new(&self.path, child)).map_err(|lost| lost.named(&self.path)))
+        let next = self.children.next_ready()?;
+        Some(next.map(|(name, node)| DirEntry::new(&self.path, name, node)).map_err(|lost| lost.named(&self.path)))
     }
 }
 
@@ -295,10 +216,14 @@ impl Order {
         Order::Sorted { children: children.into_iter(), lost: lost.into_iter() }
     }
 
-    fn next(&mut self) -> Option<std::result::Result<Child, Lost>> {
+    /// The next entry of the directory `dir`.
+    fn next(&mut self, dir: &[u8]) -> Option<std::result::Result<DirEntry, Lost>> {
         match self {
-            Order::AsRead(children) => children.next(),
-            Order::Sorted { children, lost } => lost.next().map(Err).or_else(|| children.next().map(Ok)),
+            Order::AsRead(children) => Some(children.next_ready()?.map(|(name, node)| DirEntry::new(dir, name, node))),
+            Order::Sorted { children, lost } => {
+                let child = || children.next().map(|child| Ok(DirEntry::new(dir, &child.name, child.node)));
+                lost.next().map(Err).or_else(child)
+            }
         }
     }
 
@@ -341,10 +266,7 @@ impl Walk {
     pub fn listing(&self) -> impl Iterator<Item = DirEntry> {
         let entered = self.levels.last().filter(|_| self.has_entered);
         let children = entered.map_or(&[][..], |level| level.order.rest());
-        children.iter().map(|child| {
-            let Child { name, node } = child;
-            DirEntry::new(&self.path, Child { name: name.clone(), node: node.clone() })
-        })
+        children.iter().map(|child| DirEntry::new(&self.path, &child.name, child.node.clone()))
     }
 
     /// Does not go into the directory that came last.
@@ -380,9 +302,8 @@ impl Walk {
             return Some(Ok(first));
         }
         while let Some(level) = self.levels.last_mut() {
-            if let Some(next) = level.order.next() {
-                let entry = next.map(|child| DirEntry::new(&self.path, child));
-                return Some(entry.map_err(|lost| lost.named(&self.path)));
+            if let Some(next) = level.order.next(&self.path) {
+                return Some(next.map_err(|lost| lost.named(&self.path)));
             }
             self.leave();
         }
@@ -453,7 +374,7 @@ impl Mount {
                     let list = if entry.file_type == FileType::Dir { &mut subdirs } else { &mut files };
                     list.push(entry.name.to_vec());
                 }
-                files.len() < 4 * BATCH
+                files.len() < BATCH
             })?;
             for name in &files {
                 self.fs.unlink(dir.ino(), name)?;

@@ -58,6 +58,7 @@
 #![warn(missing_docs)]
 
 mod archive;
+mod children;
 mod dir;
 mod error;
 mod file;

@@ -19,6 +19,8 @@ pub(crate) struct Mount {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) cx: Cx,
     pub(crate) read_only: bool,
+    /// Nothing changes: it is mounted for reading, and nobody else has it.
+    pub(crate) is_still: bool,
     /// Appending reads the size and writes there; the two must not be parted.
     pub(crate) append: Mutex<()>,
     /// When the engine wants its background work, in milliseconds since the epoch.
@@ -49,12 +51,19 @@ impl Drop for Held {
 }
 
 impl Mount {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, clock: Arc<dyn Clock>, cx: Cx, read_only: bool) -> Arc<Mount> {
+    /// `is_own`: nobody else has it.
+    pub(crate) fn new(
+        (fs, is_own): (Arc<dyn FileSystem>, bool),
+        clock: Arc<dyn Clock>,
+        cx: Cx,
+        read_only: bool,
+    ) -> Arc<Mount> {
         Arc::new(Mount {
             fs,
             clock,
             cx,
             read_only,
+            is_still: read_only && is_own,
             append: Mutex::new(()),
             deadline_ms: AtomicI64::new(0),
             working: Mutex::new(()),
@@ -142,7 +151,7 @@ fn as_ms(t: Time) -> i64 {
 
 /// What keeps an inode for a [`Node`].
 enum Reference {
-    /// It is the root, which needs none.
+    /// It needs none: it is the root, or nothing goes from where it is ([`Mount::is_still`]).
     None,
     Own,
     Shared {
@@ -150,7 +159,7 @@ enum Reference {
     },
 }
 
-/// An inode and, except for the root, one lookup reference to it.
+/// An inode and, unless it needs none, one lookup reference to it.
 pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     /// Attributes at the time of the lookup.
@@ -170,6 +179,12 @@ impl Node {
     /// Takes over the reference that came with `entry`.
     pub(crate) fn adopt(mount: &Arc<Mount>, entry: Entry) -> Node {
         Node { mount: mount.clone(), attr: entry, reference: Reference::Own }
+    }
+
+    /// An inode of a mount on which nothing changes.
+    pub(crate) fn unheld(mount: &Arc<Mount>, attr: Attr) -> Node {
+        debug_assert!(mount.is_still);
+        Node { mount: mount.clone(), attr, reference: Reference::None }
     }
 
     pub(crate) fn ino(&self) -> Ino {

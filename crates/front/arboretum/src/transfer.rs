@@ -1,6 +1,7 @@
 //! Whole trees between the host and a volume.
 
-use crate::dir::{Child, Children, Lineage, push};
+use crate::children::{Child, Children};
+use crate::dir::{Lineage, push};
 use crate::error::{Failure, Named, Result};
 use crate::file::{next_data, write_all};
 use crate::host::{self, Descent, Handle, HostDir, HostFile};

@@ -287,12 +287,12 @@ impl VolumeOptions {
         refuse_roles(engine, devices.extra.keys())?;
         let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
         let fs = vfs::with_flags(engine.mount(devices, &options, self.clock.clone())?);
-        Ok(Volume { mount: self.shared(fs), info: Some(info) })
+        Ok(Volume { mount: self.shared(fs, true), info: Some(info) })
     }
 
-    fn shared(&self, fs: Arc<dyn FileSystem>) -> Arc<Mount> {
+    fn shared(&self, fs: Arc<dyn FileSystem>, is_own: bool) -> Arc<Mount> {
         let (uid, gid) = self.creator();
-        Mount::new(fs, self.clock.clone(), Cx { uid, gid }, self.read_only)
+        Mount::new((fs, is_own), self.clock.clone(), Cx { uid, gid }, self.read_only)
     }
 
     fn creator(&self) -> (u32, u32) {
@@ -301,7 +301,7 @@ impl VolumeOptions {
 
     /// Wraps a file system that is already mounted.
     pub fn wrap(&self, fs: Arc<dyn FileSystem>) -> Volume {
-        Volume { mount: self.shared(fs), info: None }
+        Volume { mount: self.shared(fs, false), info: None }
     }
 }
 

@@ -3,8 +3,9 @@
 mod common;
 
 use arboretum::vfs::{Errno, FileFlags, FileType, ManualClock, RenameFlags, Time, acl};
-use arboretum::{CopyOptions, FileTimes, OpenOptions, Volume, errno};
+use arboretum::{CopyOptions, FileTimes, OpenOptions, Volume, WalkEntry, errno};
 use common::FakeFs;
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -728,4 +729,85 @@ fn names_of_one_file_are_copied_over_names_of_one_file() {
             assert_eq!(v.metadata("a").unwrap().nlink(), 2);
         }
     });
+}
+
+/// Number, length and contents of what lies at each path.
+type Tree = BTreeMap<Vec<u8>, (u64, u64, Vec<u8>)>;
+
+/// All that a walk finds, and how many times it fails.
+fn found(v: &Volume) -> (Tree, usize) {
+    let (mut all, mut failures) = (Tree::new(), 0);
+    for step in v.walk("/").unwrap() {
+        let Ok(WalkEntry { entry, .. }) = step else {
+            failures += 1;
+            continue;
+        };
+        let meta = entry.metadata();
+        let data = if meta.is_file() { entry.read().unwrap_or_default() } else { Vec::new() };
+        let twice = all.insert(entry.path_bytes().to_vec(), (entry.ino().0, meta.len(), data));
+        assert!(twice.is_none(), "{entry:?}");
+    }
+    (all, failures)
+}
+
+/// On a volume that nothing changes a walk may go by the numbers of inodes.
+#[test]
+fn a_walk_finds_the_same_whether_something_can_change_or_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let contents = |i: usize| (0..i * 7 % 900).map(|b| (i + b) as u8).collect::<Vec<u8>>();
+    for engine in arboretum::engines() {
+        let path = dir.path().join(engine.name());
+        let v = Volume::options().engine(engine.name()).format(&path, 64 << 20).unwrap();
+        v.create_dir_all("dir/below").unwrap();
+        for i in 0..5000 {
+            v.write(format!("dir/file{i}"), contents(i)).unwrap();
+        }
+        for i in (0..5000).step_by(3) {
+            v.remove_file(format!("dir/file{i}")).unwrap();
+        }
+        v.write("dir/below/last", "x").unwrap();
+        v.hard_link("dir/file1", "dir/other").unwrap();
+        v.symlink("nowhere", "dir/link").unwrap();
+        let changing = found(&v);
+        v.close().unwrap();
+        let v = Volume::open_read_only(&path).unwrap();
+        let still = found(&v);
+        assert_eq!((still.1, still.0.len()), (0, 3333 + 6), "{}", engine.name());
+        assert!(still == changing, "{}", engine.name());
+        let sorted: Vec<Vec<u8>> =
+            v.walk("/").unwrap().sorted().map(|step| step.unwrap().entry.path_bytes().to_vec()).collect();
+        assert_eq!(sorted.len(), still.0.len(), "{}", engine.name());
+        for i in (1..5000).step_by(3) {
+            let data = contents(i);
+            assert_eq!(still.0[format!("/dir/file{i}").as_bytes()].2, data, "{} {i}", engine.name());
+            let (mut buf, file) = ([0; 300], v.open_file(format!("dir/file{i}")).unwrap());
+            let n = file.read_at(&mut buf, 100).unwrap();
+            assert_eq!(Some(&buf[..n]), data.get(100..data.len().min(400)).or(Some(&[])), "{} {i}", engine.name());
+        }
+    }
+}
+
+/// What is damaged is an error, and hides nothing else, in whichever order a walk goes.
+#[test]
+fn a_walk_goes_on_after_what_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    for (what, lost) in [("contents of file number 500", 1..100), ("name0777", 1..2)] {
+        let v = Volume::options().engine("reiserfs").overwrite(true).format(&path, 64 << 20).unwrap();
+        for i in 0..1000 {
+            v.write(format!("name{i:04}"), format!("contents of file number {i:03}").repeat(5)).unwrap();
+        }
+        v.close().unwrap();
+        let mut image = std::fs::read(&path).unwrap();
+        let places: Vec<usize> =
+            image.windows(what.len()).enumerate().filter(|(_, w)| *w == what.as_bytes()).map(|(at, _)| at).collect();
+        assert!(!places.is_empty());
+        places.iter().for_each(|at| image[*at] ^= 1);
+        std::fs::write(&path, &image).unwrap();
+        let changing = found(&Volume::open(&path).unwrap());
+        let still = found(&Volume::open_read_only(&path).unwrap());
+        assert!(lost.contains(&still.1), "{what}: {} failures", still.1);
+        assert_eq!(still.1, changing.1, "{what}");
+        assert!(still.0.len() > 100 && still.0 == changing.0, "{what}: {} and {}", still.0.len(), changing.0.len());
+    }
 }

@@ -228,7 +228,9 @@ impl Core {
         let (fsid, seq, size) = (self.geom.fsid, self.log.seq, self.geom.node_size);
         let (magic, count) = (RECORD_MAGIC.into(), (images.len() as u32).into());
         let head = Record { magic, count, fsid: fsid.into(), seq: seq.into(), hash: 0.into() };
-        let mut bytes = head.as_bytes().to_vec();
+        let list = size_of::<Record>() + size_of::<Block>() * images.len();
+        let mut bytes = Vec::with_capacity(list.next_multiple_of(size) + images.len() * size);
+        bytes.extend_from_slice(head.as_bytes());
         images.iter().for_each(|(block, _)| bytes.extend(block.to_le_bytes()));
         bytes.resize(bytes.len().next_multiple_of(size), 0);
         images.iter().for_each(|(_, image)| bytes.extend_from_slice(image));

@@ -173,7 +173,9 @@ impl Core {
             kind: (t.mode() >> 12) as u8,
             len: name.len() as u8,
         };
-        let body = [head.as_bytes(), name].concat();
+        let mut body = Vec::with_capacity(ENTRY_HEAD + name.len());
+        body.extend_from_slice(head.as_bytes());
+        body.extend_from_slice(name);
         let key = name_key(dir, offset);
         self.resize_dir(dir, body.len() as i64, change)?;
         self.insert_unused(Item { key, tail: 0, body: body.into() }, key.next())

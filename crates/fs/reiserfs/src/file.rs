@@ -130,6 +130,16 @@ impl Core {
         Ok(bytes)
     }
 
+    /// Reads bytes of a file that is one direct item, if that is in memory and known; returns whether it is.
+    pub fn read_item(&mut self, f: &Inode, offset: u64, buf: &mut [u8]) -> bool {
+        let len = f.d.tail.get() as usize;
+        let item = if f.is_packed() { self.at_hand(f.key(0, Kind::Direct)) } else { None };
+        let body = item.map(|(_, _, item)| &*item.body).filter(|body| body.len() == len);
+        let bytes = body.and_then(|body| body.get(usize::try_from(offset).ok()?..)?.get(..buf.len()));
+        bytes.into_iter().for_each(|bytes| buf.copy_from_slice(bytes));
+        bytes.is_some()
+    }
+
     /// Whether a direct item that is not there is lost, and not its stat data wrong: what comes before it is there
     /// (`begins`), or nothing of it.
     fn is_lost(&mut self, f: &Inode, at: u64, begins: bool) -> Result<bool> {
@@ -450,17 +460,21 @@ impl BlockFiles for Core {
         }
     }
 
-    /// Those of a file that is one direct item.
+    /// Those of a file that is all direct items.
     fn read_packed(&mut self, f: &Inode, offset: u64, buf: &mut [u8]) -> Result<bool> {
-        let len = f.d.tail.get() as usize;
-        if len == 0 || len as u64 != f.d.size.get() {
-            return Ok(false);
+        if self.read_item(f, offset, buf) {
+            return Ok(true);
         }
-        let unit = find(self, f.key(0, Kind::Direct))?;
-        let item = unit.as_ref().and_then(|unit| unit.item()).filter(|item| item.body.len() == len);
-        let bytes = item.and_then(|item| item.body.get(offset as usize..)?.get(..buf.len()));
-        bytes.into_iter().for_each(|bytes| buf.copy_from_slice(bytes));
-        Ok(bytes.is_some())
+        let mut done = 0;
+        while f.is_packed() && done < buf.len() {
+            let Some(unit) = find(self, f.key(offset.saturating_add(done as u64), Kind::Direct))? else { break };
+            let rest = unit.item().and_then(|item| item.body.get(unit.unit..)).unwrap_or(&[]);
+            let out = buf.get_mut(done..).unwrap_or(&mut []);
+            let n = rest.len().min(out.len());
+            arbor_base::layout::put(out, 0, rest.get(..n).unwrap_or(&[]));
+            done += n;
+        }
+        Ok(f.is_packed() && done == buf.len())
     }
 
     fn page_len(&self, _f: &Inode, _lbn: u64) -> usize {

@@ -55,6 +55,12 @@ impl Inode {
         self.key(XATTR_OFFSET, Kind::StatData)
     }
 
+    /// Whether all of its bytes lie in direct items.
+    pub fn is_packed(&self) -> bool {
+        let tail = self.d.tail.get();
+        tail > 0 && u64::from(tail) == self.d.size.get()
+    }
+
     /// Less than the keys of all bytes from `offset` on.
     pub fn from(&self, offset: u64) -> Key {
         self.key(offset, Kind::Directory)
@@ -125,11 +131,24 @@ impl Core {
         };
         let i = Inode { ino: ino_of(locality, object), d, at: 0 };
         let tail = Item { key: i.key(0, Kind::Direct), tail: 0, body: data.to_vec().into() };
-        let mut items = vec![self.stat_item(i.ino, &d)];
-        items.extend((!data.is_empty()).then_some(tail));
+        let stat = self.stat_item(i.ino, &d);
+        let items = if data.is_empty() { vec![stat] } else { vec![stat, tail] };
         self.insert_object(items)?;
         Ok(i)
     }
+}
+
+/// Byte of the device where the head of an item begins.
+fn head_at(geom: &Geom, leaf: Block, index: usize) -> u64 {
+    geom.byte(leaf) + (NODE_HEAD + index * ITEM_HEAD) as u64
+}
+
+/// The stat data in the body of an item, checked.
+fn decoded(geom: &Geom, ino: Ino, (leaf, index): (Block, usize), body: &[u8]) -> Result<StatData> {
+    stat_data(geom, body).map_err(|(field, found, expected)| {
+        let (at, found) = (head_at(geom, leaf, index), format!("{found} (object {ino})"));
+        Corrupt::new("stat data", field, at, found, expected).into()
+    })
 }
 
 impl InodeStore for Core {
@@ -146,13 +165,16 @@ impl InodeStore for Core {
         if let Some(i) = self.recent_inode(ino) {
             return Ok(i);
         }
-        let unit = find(self, stat_key(ino))?.ok_or(Errno::ESTALE)?;
-        let at = self.geom.byte(unit.leaf) + (NODE_HEAD + unit.at * ITEM_HEAD) as u64;
-        let d = stat_data(&self.geom, &unit.item().ok_or(Errno::EIO)?.body).map_err(|(field, found, expected)| {
-            Corrupt::new("stat data", field, at, format!("{found} (object {ino})"), expected)
-        })?;
-        self.recent.put(Known { key: stat_key(ino), leaf: unit.leaf, index: unit.at, d });
-        Ok(Inode { ino, d, at })
+        let (geom, key) = (self.geom, stat_key(ino));
+        if let Some((leaf, index, item)) = self.at_hand(key) {
+            let known = Known { key, leaf, index, d: decoded(&geom, ino, (leaf, index), &item.body)? };
+            return Ok(self.note_known(ino, known));
+        }
+        let unit = find(self, key)?.ok_or(Errno::ESTALE)?;
+        let (leaf, index) = (unit.leaf, unit.at);
+        let d = decoded(&geom, ino, (leaf, index), &unit.item().ok_or(Errno::EIO)?.body)?;
+        self.last_seen = (leaf, index);
+        Ok(self.note_known(ino, Known { key, leaf, index, d }))
     }
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
@@ -235,17 +257,22 @@ impl Core {
     }
 
     /// The inode, if it is one of the last, and its item is where it was.
-    fn recent_inode(&mut self, ino: Ino) -> Option<Inode> {
+    pub fn recent_inode(&mut self, ino: Ino) -> Option<Inode> {
         let key = stat_key(ino);
         let known = *self.recent.find(key)?;
         let item = self.decoded(known.leaf)?.items().get(known.index).filter(|item| item.key == key)?;
         debug_assert_eq!(stat::decode(&item.body), Some(known.d), "{ino}");
+        self.last_seen = (known.leaf, known.index);
         Some(self.known_inode(ino, &known))
     }
 
     fn known_inode(&self, ino: Ino, known: &Known) -> Inode {
-        let at = self.geom.byte(known.leaf) + (NODE_HEAD + known.index * ITEM_HEAD) as u64;
-        Inode { ino, d: known.d, at }
+        Inode { ino, d: known.d, at: head_at(&self.geom, known.leaf, known.index) }
+    }
+
+    fn note_known(&mut self, ino: Ino, known: Known) -> Inode {
+        self.recent.put(known);
+        self.known_inode(ino, &known)
     }
 }
 

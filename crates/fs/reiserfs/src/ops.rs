@@ -8,6 +8,15 @@ use arbor_base::vfs::*;
 use arbor_kit::locked;
 
 impl locked::Core for Core {
+    const IS_FASTER_BY_NUMBER: bool = true;
+    const READS_AT_HAND: bool = true;
+
+    fn read_at_hand(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        let f = self.recent_inode(ino).filter(|f| f.is_file())?;
+        let len = f.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        self.read_item(&f, offset, buf.get_mut(..len)?).then_some(len)
+    }
+
     fn has_writeback_pressure(&self) -> bool {
         false
     }

@@ -159,22 +159,18 @@ pub fn decode(body: &[u8]) -> Option<StatData> {
 fn decode_near(body: &[u8]) -> Option<StatData> {
     /// Bits of nine digits.
     const MOST: u32 = 63;
-    let (mut numbers, mut bytes) = ([0; DENSE.len()], body.iter());
+    let (mut numbers, mut at) = ([0; DENSE.len()], 0);
     for n in &mut numbers {
+        let Some(mut byte) = body.get(at).copied() else { break };
         let mut shift = 0;
-        loop {
-            match bytes.next() {
-                None if shift == 0 => break,
-                Some(byte) if shift < MOST => {
-                    *n |= u64::from(byte & 0x7f) << shift;
-                    if byte & 0x80 == 0 {
-                        break;
-                    }
-                }
-                _ => return None,
-            }
-            shift += 7;
+        // Most have one digit.
+        while byte & 0x80 != 0 {
+            *n |= u64::from(byte & 0x7f) << shift;
+            (at, shift) = (at + 1, shift + 7);
+            byte = body.get(at).copied().filter(|_| shift < MOST)?;
         }
+        *n |= u64::from(byte) << shift;
+        at += 1;
     }
     let [mode, nlink, uid, gid, generation, size, tail, secs, nanos, ctime, atime, btime, blocks, xattr, above, rdev] =
         numbers;

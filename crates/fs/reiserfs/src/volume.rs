@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub late: Option<Known>,
     /// Where the last name was looked for.
     pub spot: Option<Spot>,
+    /// Where the last object was looked at: a formatted node, and the index of an item.
+    pub last_seen: (Block, usize),
     /// Decoded nodes, and where their buffers are.
     nodes: FxHashMap<Block, (Arc<Content>, Place)>,
     /// Formatted nodes that were found last, with the range of keys that lie in each, and the root from which they were found.
@@ -96,6 +98,8 @@ pub(crate) struct Core {
 
 /// Windows of the device take this part of the memory for the cache.
 const WINDOWS: usize = 8;
+/// How far from the last item the next one is looked for: two small files have four.
+const BESIDE: usize = 4;
 /// Most formatted nodes whose place in the tree is remembered.
 const FOUND: usize = 4;
 
@@ -119,6 +123,7 @@ impl Core {
             recent: Recent::default(),
             late: None,
             spot: None,
+            last_seen: (0, 0),
             nodes: FxHashMap::default(),
             found: [(Key::MOST, Key::LEAST, 0); FOUND],
             found_from: (0, 0),
@@ -218,6 +223,28 @@ impl Core {
         is_there.then_some(content)
     }
 
+    /// The item of this key, and where it is, if its node is in memory and known: objects that were made one after another,
+    /// and the items of each, lie side by side.
+    pub fn at_hand(&mut self, key: Key) -> Option<(Block, usize, &Item)> {
+        let (leaf, index) = match self.beside_last(key) {
+            Some(place) => place,
+            None => {
+                let (leaf, _) = self.known(key)?;
+                let found = self.decoded(leaf)?.items().binary_search_by_key(&key, |item| item.key);
+                (leaf, found.ok()?)
+            }
+        };
+        self.last_seen = (leaf, index);
+        Some((leaf, index, self.nodes.get(&leaf)?.0.items().get(index)?))
+    }
+
+    fn beside_last(&mut self, key: Key) -> Option<(Block, usize)> {
+        let (leaf, last) = self.last_seen;
+        let beside = self.decoded(leaf)?.items().get(last..)?.iter().take(BESIDE);
+        let index = last + beside.enumerate().find(|(_, item)| item.key == key)?.0;
+        Some((leaf, index))
+    }
+
     fn keep_decoded(&mut self, block: Block, content: Arc<Content>) {
         if self.nodes.len() >= self.most_decoded() {
             let cache = &self.cache;
@@ -234,6 +261,7 @@ impl Core {
     /// Called when an internal node changes.
     fn forget_found(&mut self) {
         self.found = [(Key::MOST, Key::LEAST, 0); FOUND];
+        self.last_seen = (0, 0);
     }
 
     /// Called when the first key of a formatted node changes, and what its parents say of it.
