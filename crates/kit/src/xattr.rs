@@ -27,9 +27,7 @@ pub fn change(list: &mut Xattrs, name: &[u8], value: Option<&[u8]>, how: XattrMo
 /// The list of a new inode. `EINVAL` if it names one twice.
 pub fn new_list(xattrs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
     xattrs.iter().try_for_each(|(name, _)| check_xattr_name(name))?;
-    let mut names: Vec<&[u8]> = xattrs.iter().map(|(name, _)| *name).collect();
-    names.sort_unstable();
-    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+    if names_twice(xattrs.iter().map(|(name, _)| *name)) {
         return Err(Errno::EINVAL.into());
     }
     Ok(xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
@@ -73,14 +71,18 @@ pub fn parse(mut bytes: &[u8]) -> Option<Xattrs> {
     while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
         let n = usize::from(head[0]);
         let v = usize::from(head[1]) << 16 | usize::from(u16::from_le_bytes([head[2], head[3]]));
-        let name = rest.get(..n)?;
-        if n == 0 || out.iter().any(|(known, _)| known == name) {
-            return None;
-        }
+        let name = rest.get(..n).filter(|name| !name.is_empty())?;
         out.push((name.to_vec(), rest.get(n..n + v)?.to_vec()));
         bytes = rest.get(n + v..)?;
     }
-    if bytes.is_empty() { Some(out) } else { None }
+    (bytes.is_empty() && !names_twice(out.iter().map(|(name, _)| &**name))).then_some(out)
+}
+
+/// Whether one of the names is there more than once. There may be thousands, also in an image that somebody made for it.
+fn names_twice<'a>(names: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut names: Vec<&[u8]> = names.collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 #[cfg(test)]

@@ -91,6 +91,9 @@ pub enum Command {
     /// Goes on until nothing is gained by it. A mount cleans by itself when few segments are clean, though no more than
     /// it needs; cleaning at a quiet time saves it that. Instead of an image a directory on a mount may be named: the
     /// mount goes on meanwhile.
+    ///
+    /// On Evergreen blocks are moved out of stretches of the volume that are mostly free, so that what is free lies together. That
+    /// makes commits: older ones stay only if -o retain= says so.
     Clean(CleanArgs),
     /// Verify all checksums, those of the contents of files too.
     ///

@@ -8,9 +8,10 @@ use std::sync::Arc;
 /// What recovery may write, which stays in memory for as long as the volume is mounted.
 const MOST: u64 = 1 << 30;
 
-/// Devices as they would be if the volume had been recovered and unmounted. Nothing is written to those below.
+/// Devices as they would be if the volume had been recovered and unmounted. Nothing is written to those below. For an
+/// older commit nothing is recovered: recovery is a change, and commits that nobody retains end with it.
 pub(crate) fn recovered(devices: Devices, engine: &dyn Engine, options: &Options) -> Result<Devices> {
-    if arboretum::detect(&*devices.main)?.is_some_and(|(_, info)| info.clean) {
+    if options.get("commit_at").is_some() || arboretum::detect(&*devices.main)?.is_some_and(|(_, info)| info.clean) {
         return Ok(devices);
     }
     let over = |device: Arc<dyn Device>| -> Arc<dyn Device> { Arc::new(OverlayDevice::new(device, MOST)) };

@@ -413,6 +413,14 @@ fn a_volume_that_was_not_unmounted_is_looked_at_and_stays_as_it_is() {
         assert_eq!(fs::read_to_string(&file).unwrap(), "durable");
         assert!(fs::write(&file, "x").is_err());
         volume.umount();
+        if volume.engine() == "evergreen" {
+            let out = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("dump").arg(&image).arg("master").output().unwrap();
+            let master = String::from_utf8(out.stdout).unwrap();
+            let seq = master.lines().find_map(|line| line.strip_prefix("seq ")).unwrap().trim();
+            arbor(&["mount", "-q", "-o", &format!("ro,norecovery,commit_at={seq}")], &[&image, &volume.root()]);
+            assert_eq!(fs::read_to_string(&file).unwrap(), "durable", "commit {seq}");
+            volume.umount();
+        }
         assert!(fs::read(&image).unwrap() == before, "{}: something was written", volume.engine());
         volume.mount();
         assert_eq!(fs::read_to_string(&file).unwrap(), "durable");

@@ -8,7 +8,7 @@ use crate::volume::Core;
 use crate::{mount, recover};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Devices, Error, Ino, Result, label_of};
+use arbor_base::vfs::{Devices, Errno, Error, Ino, Result, label_of};
 use arbor_kit::dump::{attributes, directory, lines, shown, text};
 use arbor_kit::inodes::InodeTable as _;
 use serde_json::{Value, json};
@@ -34,7 +34,10 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 
 /// The inode of a number in use; those of the ifile and the bitmaps, too.
 fn named(core: &mut Core, n: u32) -> Result<Inode> {
-    let i = core.any_inode(Ino(n.into()))?;
+    let i = core.any_inode(Ino(n.into())).map_err(|e| match e.errno() {
+        Errno::ESTALE => Error::refused(format!("there is no inode {n}")),
+        _ => e,
+    })?;
     if i.d.in_use() { Ok(i) } else { Err(Error::refused(format!("inode {n} is not in use"))) }
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
 /// Where everything goes on a device of `size` bytes.
 fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let blocks = u32::try_from(size >> BLOCK_SHIFT)
-        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has at most 16 TiB")))?;
+        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has less than 16 TiB")))?;
     if blocks < superblock::LEAST_BLOCKS {
         return Err(Error::refused(format!("{size} bytes are too few: a volume has at least 1 MiB")));
     }

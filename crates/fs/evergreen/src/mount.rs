@@ -24,7 +24,9 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         return Err(Error::refused("option commit_at: an older commit is mounted read-only (option ro)"));
     }
     if sb.clean.get() == UNORDERED {
-        return Err(Error::refused("the volume was in use with redo=none and not unmounted: run fsck"));
+        return Err(Error::refused(
+            "the volume was in use with redo=none and not unmounted: run fsck (`arbor fsck -p`), which looks at all of it",
+        ));
     }
     if read_only && !sb.is_clean() && opts.commit_at.is_none() {
         return Err(Error::refused(
@@ -71,7 +73,8 @@ impl Core {
         let (masters, retain) = (self.geom.masters().count() as u64, self.opts.retain);
         if retain >= masters {
             return Err(Error::refused(format!(
-                "option retain: the volume has {masters} reserved blocks, not {retain} and one more"
+                "option retain: this volume can keep at most {} commits, since it has {masters} reserved blocks",
+                masters.saturating_sub(1)
             )));
         }
         self.load_history().map(drop)

@@ -96,8 +96,9 @@ impl Core {
     pub fn take_commit(&mut self, seq: u64) -> Result<()> {
         let (intact, newest) = (self.master.head.intact.get(), self.master.head.seq.get());
         if !(intact..=newest).contains(&seq) {
+            let more = if (1..intact).contains(&seq) { " any more" } else { "" };
             let there = format!("{intact} to {newest} are there");
-            return Err(Error::refused(format!("option commit_at: there is no commit {seq} any more, {there}")));
+            return Err(Error::refused(format!("option commit_at: there is no commit {seq}{more}, {there}")));
         }
         if seq == newest {
             return Ok(());

@@ -1,6 +1,6 @@
 //! Options of mkfs and mount.
 
-use crate::format::BITS;
+use crate::format::{BITS, BLOCK};
 use crate::superblock::STRIDES;
 use arbor_base::device::{Kind, Medium};
 use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
@@ -88,7 +88,8 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         key: "retain",
         value: "COMMITS",
         default: "1",
-        help: "So many of the last commits stay as they are; with more than 1 everything is relocated.",
+        help: "So many of the last commits stay as they are, fewer than there are reserved blocks; with more than 1 everything is \
+               relocated.",
     },
     OptionSpec {
         key: "commit_at",
@@ -264,7 +265,9 @@ fn device(o: &Options) -> Result<Option<Medium>> {
         Some("pages") => Ok(Some(Medium::Pages)),
         Some(_) => {
             let bytes = o.size("device")?.and_then(|bytes| u32::try_from(bytes).ok());
-            let bytes = bytes.ok_or_else(|| Error::refused("option device: a block of flash has less than 4 GiB"))?;
+            let bytes = bytes.filter(|bytes| *bytes >= BLOCK as u32).ok_or_else(|| {
+                Error::refused("option device: a block of flash has at least 4 KiB, and less than 4 GiB")
+            })?;
             Ok(Some(Medium::Blocks { bytes, open: FEW_OPEN }))
         }
     }
@@ -322,6 +325,7 @@ mod tests {
         let flash = Medium::Blocks { bytes: 512 << 10, open: FEW_OPEN };
         assert_eq!(parse("device=512K,place=units").unwrap(), (Some(flash), true));
         assert_eq!(parse("device=auto").unwrap().0, None);
+        assert!(parse("device=3").is_err() && parse("device=4G").is_err());
         for refused in ["device=tape", "device=8G", "place=holes"] {
             assert!(parse(refused).unwrap_err().to_string().starts_with("option "), "{refused}");
         }

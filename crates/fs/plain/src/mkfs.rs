@@ -35,7 +35,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
 /// Where everything goes on a device of `size` bytes.
 fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let blocks = u32::try_from(size >> BLOCK_SHIFT)
-        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has at most 16 TiB")))?;
+        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has less than 16 TiB")))?;
     let f = options::Format::parse(&o.options, blocks)?;
     // The superblock and its copy, and what is not for data.
     let own = [2, f.log, f.inodes.div_ceil(BITS), f.inodes.div_ceil(INODES)].into_iter().map(u64::from).sum::<u64>();

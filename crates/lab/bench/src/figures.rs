@@ -303,7 +303,10 @@ impl Figures {
             }
         }
         let held = self.rows.iter().filter(|r| r.experiment == experiment.name).map(Row::verdict);
-        table.0 + &Verdict::count(held).map_or(String::new(), |count| format!("\n{count}.\n"))
+        let words = |e: &Experiment| self.setting(e.name).map(|s| &*s.words);
+        let is_usual = self.tabular().next().is_some_and(|first| words(first) == words(experiment));
+        let setting = if is_usual { String::new() } else { format!("{}\n", self.in_words(experiment)) };
+        setting + &table.0 + &Verdict::count(held).map_or(String::new(), |count| format!("\n{count}.\n"))
     }
 }
 
