@@ -5,7 +5,7 @@ use crate::format::*;
 use crate::options::Logging;
 use crate::volume::Core;
 use crate::{options, recover, superblock};
-use arbor_base::device::Device;
+use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::locked::Locked;
@@ -85,9 +85,10 @@ impl Core {
     pub fn take_older(&mut self) -> Result<()> {
         let newest = self.master.head.seq.get();
         let before = if newest == 0 { u64::MAX } else { newest };
-        (self.master, self.master_at) = recover::scan(&*self.dev, &self.geom, before)?;
+        let is_newest = newest == 0 && recover::impossible(&*self.dev, &self.geom)?.is_empty();
+        (self.master, self.master_at) = recover::scan_followed(&*self.dev, &self.geom, before)?;
         self.laid.clear();
-        if newest == 0 && !self.sb.is_clean() {
+        if is_newest && !self.sb.is_clean() {
             // It is the newest one, of which only counts are wrong.
             self.laid = match recover::redo(&*self.dev, &self.geom, &self.master.head) {
                 Err(Error::Corrupt(_)) => return self.take_older(),
@@ -103,6 +104,14 @@ impl Core {
         // No master block that only seems to be damaged has the number of the next commit.
         self.master.head.seq = newest.max(self.master.head.seq.get()).saturating_add(1).into();
         self.touch_master();
+        Ok(())
+    }
+
+    /// Clears the reserved blocks of master blocks whose numbers no commit can follow: they would be the newest for ever.
+    pub fn clear_impossible(&mut self) -> Result<()> {
+        for at in recover::impossible(&*self.dev, &self.geom)? {
+            self.dev.write_at(Kind::Super, byte(at), &[0; BLOCK])?;
+        }
         Ok(())
     }
 

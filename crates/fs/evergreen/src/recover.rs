@@ -16,6 +16,8 @@ use zerocopy::FromBytes;
 
 /// No volume has more commits.
 const MOST_COMMITS: u64 = u64::MAX / 2;
+/// The greatest number of a commit that others may follow: no mount makes as many as are left.
+const MOST_FOLLOWED: u64 = MOST_COMMITS - (1 << 48);
 
 /// Contents of blocks by their addresses.
 pub(crate) type Copies = BTreeMap<u32, (Kind, Arc<Vec<u8>>)>;
@@ -52,7 +54,7 @@ fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
         (field!(CheckPoint, kept), head.kept.get(), 0, geom.space()),
         (field!(CheckPoint, last), head.last.get(), 0, geom.blocks.saturating_sub(1)),
     ];
-    if !(1..=MOST_COMMITS).contains(&head.seq.get()) || head.intact > head.seq {
+    if !(1..=MOST_FOLLOWED).contains(&head.seq.get()) || head.intact > head.seq {
         let (field, within) = field!(CheckPoint, seq);
         let found = format!("{}, the oldest {}", head.seq, head.intact);
         return Err(Corrupt::new("check-point", field, byte(at) + within, found, "numbers of commits").into());
@@ -83,6 +85,20 @@ pub(crate) fn scan(dev: &dyn Device, geom: &Geom, before: u64) -> Result<(Master
     best.ok_or_else(|| {
         Corrupt::new("master block", "magic", byte(1), "none in any of the reserved blocks", "at least one").into()
     })
+}
+
+/// The same among those that others may follow.
+pub(crate) fn scan_followed(dev: &dyn Device, geom: &Geom, before: u64) -> Result<(Master, u32)> {
+    scan(dev, geom, before.min(MOST_FOLLOWED + 1))
+}
+
+/// Where there are master blocks that seem to be sound, but have numbers that no commit can follow.
+pub(crate) fn impossible(dev: &dyn Device, geom: &Geom) -> Result<Vec<u32>> {
+    let mut all = Vec::new();
+    for at in geom.masters() {
+        all.extend(master(dev, geom, at)?.filter(|found| found.head.seq.get() > MOST_FOLLOWED).map(|_| at));
+    }
+    Ok(all)
 }
 
 /// The master block in a reserved block, if there is a sound one. Rereads one whose checksum is wrong.

@@ -52,6 +52,9 @@ pub(super) fn open<'a>(
     }
     // Preening leaves a damaged superblock as it is, and its copy never says that the volume was unmounted.
     let may_write = repair == Repair::Yes || repair == Repair::Preen && damage.is_none();
+    if repair == Repair::Yes && !f.is_empty() {
+        core.clear_impossible()?;
+    }
     if may_write && !core.sb.is_clean() {
         core.begin()?;
     }
