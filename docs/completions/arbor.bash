@@ -214,6 +214,9 @@ _arbor() {
             arbor__subcmd__help__subcmd__lab,disks)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__disks"
                 ;;
+            arbor__subcmd__help__subcmd__lab,hosts)
+                cmd="arbor__subcmd__help__subcmd__lab__subcmd__hosts"
+                ;;
             arbor__subcmd__help__subcmd__lab,list)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__list"
                 ;;
@@ -228,6 +231,9 @@ _arbor() {
                 ;;
             arbor__subcmd__lab,disks)
                 cmd="arbor__subcmd__lab__subcmd__disks"
+                ;;
+            arbor__subcmd__lab,hosts)
+                cmd="arbor__subcmd__lab__subcmd__hosts"
                 ;;
             arbor__subcmd__lab,list)
                 cmd="arbor__subcmd__lab__subcmd__list"
@@ -569,7 +575,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__lab)
-            opts="list disks disk run replay"
+            opts="list disks hosts disk run replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -597,6 +603,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__lab__subcmd__disks)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__lab__subcmd__hosts)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -965,7 +985,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab)
-            opts="-h --help list disks disk run replay"
+            opts="-h --help list disks hosts disk run replay"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -979,7 +999,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__disk)
-            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --memory --dirty --help"
+            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --memory --dirty --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1019,6 +1039,10 @@ _arbor() {
                     ;;
                 --max-transfer)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --merge)
+                    COMPREPLY=($(compgen -W "adjacent buffers" -- "${cur}"))
                     return 0
                     ;;
                 --deadline-ms)
@@ -1070,6 +1094,20 @@ _arbor() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        arbor__subcmd__lab__subcmd__hosts)
+            opts="-h --json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         arbor__subcmd__lab__subcmd__list)
             opts="-h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1085,7 +1123,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__replay)
-            opts="-d -f -h --disk --format --closed --depth --wrap --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --help"
+            opts="-d -f -h --disk --format --closed --depth --wrap --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1123,6 +1161,10 @@ _arbor() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --merge)
+                    COMPREPLY=($(compgen -W "adjacent buffers" -- "${cur}"))
+                    return 0
+                    ;;
                 --deadline-ms)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1147,7 +1189,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__run)
-            opts="-s -t -d -h --subject --with --alone --case --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --also --details --json --report --figures --trace-out --rows --help"
+            opts="-s -t -d -h --subject --with --alone --case --engine --disk --seed --runs --divisor --host --dirty-buffers --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --also --details --json --report --figures --trace-out --rows --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1197,6 +1239,14 @@ _arbor() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dirty-buffers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --cpu-call-ns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1219,6 +1269,10 @@ _arbor() {
                     ;;
                 --max-transfer)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --merge)
+                    COMPREPLY=($(compgen -W "adjacent buffers" -- "${cur}"))
                     return 0
                     ;;
                 --deadline-ms)

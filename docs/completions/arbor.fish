@@ -170,16 +170,19 @@ concurrency\t'Several tasks at once, under chosen schedules'"
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l json -d 'Writes the counts to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l repeat -d 'Does once more what the line of a failure says' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "list" -d 'List the experiments and the subjects they are run on'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "disks" -d 'List the simulated disks'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "run" -d 'Run an experiment'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run replay" -f -a "replay" -d 'Replay a trace of requests on simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "list" -d 'List the experiments and the subjects they are run on'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "disks" -d 'List the simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "hosts" -d 'List the hosts: what the drivers do with requests, and what the processors take'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "run" -d 'Run an experiment'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks hosts disk run replay" -f -a "replay" -d 'Replay a trace of requests on simulated disks'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disks" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disks" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from hosts" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from hosts" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s m -l model -d 'Model of the disk; `arbor lab disks` lists them' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s s -l size -d 'Size of the file, with K, M, G or T [default: the disk\'s capacity]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l trace -d 'Writes all requests with their times to this file at the end' -r -F
@@ -189,6 +192,8 @@ fifo\t'In the order of arrival'
 sstf\t'The nearest address first'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l queue-depth -d 'At most so many requests are with the disk at once; its own tags limit it too' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l max-transfer -d 'Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K, or what the paper\'s controller took]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l merge -d 'What is merged to one request [default: what the paper\'s host did]' -r -f -a "adjacent\t'Whatever is adjacent, as in Linux'
+buffers\t'The blocks of one file that are in a row, as in FreeBSD 4; all else is written buffer by buffer'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l deadline-ms -d 'A write is due after so many milliseconds [default: 5000]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
@@ -207,7 +212,9 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Seed of the first run; further ones count up' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l runs -d 'Runs of each workload; figures are means' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l divisor -d 'Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there are no figures of the paper' -r
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-call-ns -d 'Virtual time that the processor takes for each call, in nanoseconds [default: that of the experiment\'s host]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l host -d 'Host, that is the driver and the processor; `arbor lab hosts` lists them [default: the paper\'s]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l dirty-buffers -d 'Most buffers that are dirty before some are written, where an engine counts them [default: that of the host]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-call-ns -d 'Virtual time that the processor takes for each call, in nanoseconds [default: that of the host]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-kib-ns -d 'Virtual time that the processor takes for each KiB read or written, in nanoseconds [default: likewise]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-compare-ns -d 'Virtual time that the processor takes for each name compared, where an engine counts them, in nanoseconds [default: likewise]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l scheduler -d 'Order in which the driver hands requests to the disk' -r -f -a "clook\t'One-way elevator'
@@ -215,6 +222,8 @@ fifo\t'In the order of arrival'
 sstf\t'The nearest address first'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l queue-depth -d 'At most so many requests are with the disk at once; its own tags limit it too' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l max-transfer -d 'Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K, or what the paper\'s controller took]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l merge -d 'What is merged to one request [default: what the paper\'s host did]' -r -f -a "adjacent\t'Whatever is adjacent, as in Linux'
+buffers\t'The blocks of one file that are in a row, as in FreeBSD 4; all else is written buffer by buffer'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l deadline-ms -d 'A write is due after so many milliseconds [default: 5000]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
@@ -242,6 +251,8 @@ fifo\t'In the order of arrival'
 sstf\t'The nearest address first'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l queue-depth -d 'At most so many requests are with the disk at once; its own tags limit it too' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l max-transfer -d 'Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K, or what the paper\'s controller took]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l merge -d 'What is merged to one request [default: what the paper\'s host did]' -r -f -a "adjacent\t'Whatever is adjacent, as in Linux'
+buffers\t'The blocks of one file that are in a row, as in FreeBSD 4; all else is written buffer by buffer'"
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l deadline-ms -d 'A write is due after so many milliseconds [default: 5000]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from replay" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
@@ -287,6 +298,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_su
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "list" -d 'List the experiments and the subjects they are run on'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disks" -d 'List the simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "hosts" -d 'List the hosts: what the drivers do with requests, and what the processors take'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "run" -d 'Run an experiment'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "replay" -d 'Replay a trace of requests on simulated disks'
