@@ -64,11 +64,11 @@ fn older_commits_are_spared_until_they_are_given_up() {
 fn what_cannot_be_mounted_says_why() {
     let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);
     let said = |options: &str, read_only| mount(&dev, options, read_only).err().expect("refused").to_string();
-    assert!(said("commit_at=9999", true).contains("option commit_at: there is no commit 9999 any more"));
+    assert!(said("commit_at=9999", true).contains("option commit_at: there is no commit 9999, "));
     assert!(said("commit_at=1", true).contains("there is no commit 1 any more"));
     assert!(said("commit_at=20", false).contains("read-only"));
     assert!(said("retain=2,modify=overwrite", false).contains("option retain: "));
-    assert!(said("retain=1000", false).contains("option retain: the volume has "));
+    assert!(said("retain=1000", false).contains("option retain: this volume can keep at most "));
 }
 
 /// Space that older commits have is not counted as free, and comes back once they are given up.

@@ -126,7 +126,7 @@ impl Figures {
         if let Some(first) = self.tabular().next() {
             tables.insert("setting".into(), self.in_words(first));
             tables.insert("summary".into(), self.summary());
-            tables.insert("totals".into(), self.totals());
+            tables.extend(self.totals().map(|text| ("totals".into(), text)));
             tables.extend(self.others().map(|text| ("others".into(), text)));
         }
         tables
@@ -155,7 +155,7 @@ impl Figures {
         let mut take = |name: &str| tables.remove(name).unwrap_or_default();
         let mut out = "# Figures of the laboratory\n".to_string();
         if self.tabular().next().is_some() {
-            out += &format!("\n{}\n{}\n{}", take("setting"), take("summary"), take("others"));
+            out += &format!("\n{}\n{}\n{}\n{}", take("setting"), take("summary"), take("totals"), take("others"));
         }
         for experiment in self.experiments() {
             let about = experiment.about(divisor(&self.rows));
@@ -202,8 +202,9 @@ impl Figures {
     }
 
     /// What of the paper is repeated on each host, by what is measured: of its ratios those on the same side of 1, and
-    /// within a factor of 1.5; of its figures themselves those within that factor.
-    fn totals(&self) -> String {
+    /// within a factor of 1.5; of its figures themselves those within that factor. Of divided runs there are none.
+    fn totals(&self) -> Option<String> {
+        self.rows.iter().find(|row| row.paper.is_some())?;
         let heads = ["host", "figure", "ratios", "same side of 1", "and within 1.5", "figures", "within 1.5"];
         let mut table = Table::new(&heads.map(String::from));
         for machine in distinct(self.tabular().map(|e| e.host.machine)) {
@@ -224,7 +225,7 @@ impl Figures {
                 table.line(&words.into_iter().chain(counts.map(|n| n.to_string())).collect::<Vec<_>>());
             }
         }
-        table.0
+        Some(table.0)
     }
 
     /// The times of parts whose time the paper gives, and those after them if counts were divided: then all may have
