@@ -377,6 +377,16 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_fetched_for_what_lies_beside_if_only_ahead() {
+        let device = MemDevice::new(1 << 20);
+        let mut all = windows(&device);
+        all.set_only_ahead(true);
+        assert!((0..3).all(|_| all.find(8192, 512, true).is_none()));
+        assert_eq!(all.ahead(8192..9000).len(), 1);
+        assert!(all.find(8192, 512, true).is_some() && all.run_on().is_empty());
+    }
+
+    #[test]
     fn what_was_written_over_is_forgotten() {
         let device = MemDevice::new(1 << 20);
         let mut all = windows(&device);

@@ -136,14 +136,18 @@ impl Buf {
         Buf { data, start, len, tag: 0 }
     }
 
-    /// With a number that tells whose it is: a file's, or that of one buffer of metadata. Pieces of a request with the
-    /// same number go together; a host that writes each buffer by itself may part others. 0, which it has without:
-    /// it goes with its request.
-    pub fn tagged(self, tag: u64) -> Buf {
-        Buf { tag, ..self }
+    /// As contents of the file of this inode number, not 0. A host that writes buffer by buffer
+    /// joins pieces of one file, and no others; what is neither a file's nor by itself goes with its request.
+    pub fn of_file(self, ino: u64) -> Buf {
+        Buf { tag: ino, ..self }
     }
 
-    /// That number.
+    /// As a buffer by itself, in the same sense, at this address below 2^63.
+    pub fn by_itself(self, at: u64) -> Buf {
+        Buf { tag: 1 << 63 | at, ..self }
+    }
+
+    /// A number that is the same for pieces that such a host joins.
     pub fn tag(&self) -> u64 {
         self.tag
     }

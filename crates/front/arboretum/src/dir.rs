@@ -92,8 +92,8 @@ pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
     path.extend_from_slice(name);
 }
 
-/// The entries of a directory, without `.` and `..`, in the order of the engine. One whose inode is
-/// damaged is an error, and the others follow.
+/// The entries of a directory, without `.` and `..`, in the order of the engine; on a volume that was opened for reading
+/// in some engines in that of inode numbers. One whose inode is damaged is an error, and the others follow.
 pub struct ReadDir {
     path: Vec<u8>,
     children: Children,

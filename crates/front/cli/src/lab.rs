@@ -219,7 +219,7 @@ fn quoted(name: &str) -> String {
 /// Those of the experiment's host, as far as nothing else was asked for.
 fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
     let host = &experiment.host;
-    let machine = host_of(args.host.as_deref().unwrap_or(host.machine))?;
+    let machine = machine(experiment, args)?;
     let model = model_with(args.disk.as_deref().unwrap_or(host.disk), &args.queue)?;
     let cached = machine.write_cache_bytes.filter(|_| args.queue.write_cache.is_none());
     let model = cached.map_or(model.clone(), |bytes| model.with_write_cache(bytes));
@@ -252,6 +252,11 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
         more,
         ..usual
     })
+}
+
+/// The host of an experiment, unless another one was asked for.
+fn machine(experiment: &Experiment, args: &LabRunArgs) -> Result<Host> {
+    host_of(args.host.as_deref().unwrap_or(experiment.host.machine))
 }
 
 /// The host of this name.
@@ -407,7 +412,7 @@ type Notes = Rc<RefCell<Vec<String>>>;
 
 #[cfg(target_os = "linux")]
 fn system(peer: &Peer, experiment: &Experiment, args: &LabRunArgs, notes: &Notes) -> Result<System<'static>> {
-    Ok(System::Peer(peers::start(peer.name, disk_args(experiment, args), notes.clone())))
+    Ok(System::Peer(peers::start(peer.name, disk_args(experiment, args)?, notes.clone())))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -415,27 +420,29 @@ fn system(peer: &Peer, _: &Experiment, _args: &LabRunArgs, _notes: &Notes) -> Re
     Err(anyhow!("{} needs Linux", peer.name))
 }
 
-/// The disk of a run as arguments of `lab disk`.
+/// The disk and the host's queue of a run as arguments of `lab disk`.
 #[cfg(target_os = "linux")]
-fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Vec<String> {
-    let (q, host) = (&args.queue, &experiment.host);
-    let usual = host_of(host.machine).map_or_else(|_| HostQueue::default(), |machine| machine.queue);
-    let order = q.scheduler.to_possible_value().map(|v| v.get_name().to_string());
+fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Result<Vec<String>> {
+    let (q, host, machine) = (&args.queue, &experiment.host, machine(experiment, args)?);
+    let queue = queue(&machine.queue, q);
+    let name = |value: Option<clap::builder::PossibleValue>| value.map(|v| v.get_name().to_string());
+    let merge = if queue.merge == Merge::Buffers { Merging::Buffers } else { Merging::Adjacent };
     let options = [
         ("--size", host.partition_bytes.map(|n| n.to_string())),
         ("--memory", host.memory_bytes.map(|(all, _)| all.to_string())),
         ("--dirty", host.memory_bytes.map(|(_, dirty)| dirty.to_string())),
         ("--model", Some(args.disk.clone().unwrap_or(host.disk.into()))),
-        ("--scheduler", order),
+        ("--scheduler", name(q.scheduler.to_possible_value())),
+        ("--merge", name(merge.to_possible_value())),
         ("--queue-depth", q.queue_depth.map(|n| n.to_string())),
-        ("--max-transfer", Some(q.max_transfer.unwrap_or(usual.max_transfer_bytes).to_string())),
+        ("--max-transfer", Some(queue.max_transfer_bytes.to_string())),
         ("--deadline-ms", q.deadline_ms.map(|n| n.to_string())),
         ("--batch", q.batch.map(|n| n.to_string())),
-        ("--write-cache", q.write_cache.map(|n| n.to_string())),
+        ("--write-cache", q.write_cache.or(machine.write_cache_bytes).map(|n| n.to_string())),
         ("--tags", q.tags.map(|n| n.to_string())),
     ];
     let given = options.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
-    given.chain(q.no_prefer_reads.then(|| "--no-prefer-reads".into())).collect()
+    Ok(given.chain((!queue.prefer_reads).then(|| "--no-prefer-reads".into())).collect())
 }
 
 fn write_all(file: Option<File>, path: Option<&PathBuf>, text: &str) -> Result<()> {

@@ -65,11 +65,11 @@ fn names_of(writes: &[Write]) -> Vec<Name> {
     writes.iter().map(Write::name).collect()
 }
 
-/// Whose a buffer is ([`Buf::tagged`]): contents are the file's, all others are by themselves.
-fn tag(name: Name, kind: BlockKind, at: u64) -> u64 {
+/// A buffer on its way to byte `at`: contents are the file's, all others are by themselves.
+fn buf(bytes: Arc<Vec<u8>>, name: Name, kind: BlockKind, at: u64) -> Buf {
     match name {
-        Name::File(ino, _) if kind == BlockKind::Data => ino.0,
-        _ => 1 << 63 | at,
+        Name::File(ino, _) if kind == BlockKind::Data => Buf::new(bytes).of_file(ino.0),
+        _ => Buf::new(bytes).by_itself(at),
     }
 }
 
@@ -179,17 +179,17 @@ impl Core {
             written.push(write);
             self.pages.begin_write(name);
             let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
-            let tag = tag(name, kind, at);
+            let buf = buf(bytes, name, kind, at);
             self.counters.io.write_bytes += len;
             match out.last_mut() {
                 Some(last)
                     if last.kind == kind.kind() && last.offset + last.len() == at && last.len() + len <= most =>
                 {
                     if let arbor_base::device::Op::Write(bufs) = &mut last.op {
-                        bufs.push(Buf::new(bytes).tagged(tag));
+                        bufs.push(buf);
                     }
                 }
-                _ => out.push(Request::write(kind.kind(), at, vec![Buf::new(bytes).tagged(tag)])),
+                _ => out.push(Request::write(kind.kind(), at, vec![buf])),
             }
         }
         self.counters.io.writes += out.len() as u64;

@@ -126,7 +126,7 @@ pub struct Mount {
     pub keeping: Keeping,
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
-    /// Most dirty bytes, if not as many as the cache allows.
+    /// What may be dirty.
     pub dirty: options::Dirty,
     /// Greatest age of dirty data, milliseconds.
     pub commit_ms: u64,

@@ -51,6 +51,26 @@ fn no_more_is_dirty_than_may_be() {
     }
 }
 
+#[test]
+fn no_more_buffers_are_dirty_than_may_be() {
+    let most = |options: &str| {
+        let dev = fresh(64 << 20, "");
+        let fs = mount(&dev, &format!("cache=16M,keep=async,{options}"));
+        let mut most = 0;
+        for i in 0..400 {
+            let ino = make(&*fs, fs.root(), &format!("file{i}"));
+            fs.write(ino, 0, &[i as u8; 100]).unwrap();
+            fs.forget(ino, 1);
+            most = most.max(counter(&*fs, "cache_dirty_bytes"));
+        }
+        fs.unmount().unwrap();
+        clean(&dev);
+        most
+    };
+    let (any, few) = (most("dirty=4M"), most("dirty=4M,dirtybuffers=40"));
+    assert!(few * 3 < any, "{few} of 40 buffers, {any} of any number");
+}
+
 /// Files in every group, removed and then freed all at once for want of space, change more metadata than the journal
 /// has room for.
 #[test]

@@ -96,7 +96,7 @@ pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
 pub struct Mount {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
-    /// Limit of dirty bytes, if it is not the cache's default.
+    /// What may be dirty.
     pub dirty: options::Dirty,
     /// Greatest age of dirty data and log buffers, milliseconds.
     pub commit_ms: u64,

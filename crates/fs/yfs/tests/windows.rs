@@ -77,3 +77,31 @@ fn a_walk_finds_its_next_piece_in_the_cache() {
     }
     assert!(!fs.wants_read_ahead());
 }
+
+#[test]
+fn small_files_are_read_without_what_lies_beside_them_if_asked() {
+    let dev = MemDevice::new(64 << 20);
+    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    let mount = |options: &str| {
+        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+        Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap()
+    };
+    let fs = mount("");
+    for n in 0..200 {
+        let file = fs.mknod(&Cx::default(), fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
+        fs.write(file, 0, &[n; 6000]).unwrap();
+    }
+    fs.unmount().unwrap();
+    let windows_of = |options: &str| {
+        let (fs, mut buf) = (mount(options), [0; 6000]);
+        for n in 0..200 {
+            let file = fs.lookup(fs.root(), format!("{n}").as_bytes()).unwrap().ino;
+            assert_eq!((fs.read(file, 0, &mut buf).unwrap(), buf), (6000, [n; 6000]));
+        }
+        fs.unmount().unwrap();
+        fs.counters().iter().find(|c| c.0 == "windows_read").map_or(0, |c| c.1)
+    };
+    assert!(windows_of("") > 0);
+    assert_eq!(windows_of("nowindows"), 0);
+}

@@ -24,7 +24,7 @@ pub enum Merge {
     /// Whatever is adjacent, as Linux does.
     #[default]
     Adjacent,
-    /// A write is one buffer, or those of one file in a row ([`Buf::tagged`](arbor_base::device::Buf::tagged)), and
+    /// A write is one buffer, or those of one file in a row ([`Buf::of_file`](arbor_base::device::Buf::of_file)), and
     /// nothing joins it in the queue: FreeBSD's clusters (`vfs_bio_awrite` and `cluster_wbuild` in its `sys/kern`). What
     /// an engine writes in one piece, as a log, stays whole.
     Buffers,

@@ -57,13 +57,14 @@ fn reads_go_before_writes_but_for_fifo() {
 
 #[test]
 fn a_host_of_buffers_writes_each_by_itself_and_joins_those_of_a_file() {
-    let buf = |tag: u64, len: usize| Buf::from(vec![1; len]).tagged(tag);
+    let buf = |ino: u64, len: usize| Buf::from(vec![1; len]).of_file(ino);
+    let log = || Buf::from(vec![1; 4096]);
     // Two blocks of file 5, one of file 6, a buffer of metadata, a log in two pieces.
     let requests = || {
         vec![
             Request::write(Kind::Data, MIB, vec![buf(5, 8192), buf(5, 8192), buf(6, 2048)]),
-            Request::write(Kind::Inode, MIB + 18432, vec![buf(1 << 63, 512)]),
-            Request::write(Kind::Log, MIB + 18944, vec![buf(0, 4096), buf(0, 4096)]),
+            Request::write(Kind::Inode, MIB + 18432, vec![Buf::from(vec![1; 512]).by_itself(MIB)]),
+            Request::write(Kind::Log, MIB + 18944, vec![log(), log()]),
         ]
     };
     let sizes = |merge| {

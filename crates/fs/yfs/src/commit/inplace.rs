@@ -9,8 +9,6 @@ use arbor_base::cache::{Name, Write};
 use arbor_base::device::Buf;
 
 pub(super) const CHECKPOINT_BATCH: usize = 2048;
-/// In the [tag](Buf::tagged) of a buffer of metadata beside its address; files have their inode numbers.
-const BUFFER: u64 = 1 << 63;
 
 impl Core {
     pub(super) fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec, Write)>) {
@@ -43,7 +41,7 @@ impl Core {
             });
             let Some(write) = self.cache.begin_write(name) else { continue };
             let hi = hi.min(write.bytes().len());
-            let buf = Buf::slice(write.bytes().clone(), lo, hi - lo).tagged(BUFFER | addr);
+            let buf = Buf::slice(write.bytes().clone(), lo, hi - lo).by_itself(addr);
             pieces.push((addr * SECTOR + lo as u64, d.kind, buf));
             writes.push((addr, d.first, write));
         }

@@ -210,7 +210,7 @@ impl Core {
                 let stop = end.min((at / ps + 1) * ps);
                 let disk = piece.start.0 * fs + (at - piece.at * fs);
                 if let Some(page) = pages.get(n) {
-                    let buf = Buf::slice(page.clone(), (at % ps) as usize, (stop - at) as usize).tagged(i.ino.0);
+                    let buf = Buf::slice(page.clone(), (at % ps) as usize, (stop - at) as usize).of_file(i.ino.0);
                     out.pieces.push((disk, Kind::Data, buf));
                     out.owners.push((i.ino, at / ps));
                 }
