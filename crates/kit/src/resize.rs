@@ -10,8 +10,12 @@ pub fn make_room(dev: &dyn Device, have: u64, size: u64, block: u64) -> Result<u
     if size < have {
         return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
     }
-    let blocks = u32::try_from(size / block)
-        .map_err(|_| Error::refused(format!("{size} bytes are too many: a volume has at most 4294967295 blocks")))?;
+    let blocks = u32::try_from(size / block).map_err(|_| {
+        let most = block.saturating_mul(1 << 32) >> 40;
+        Error::refused(format!(
+            "{size} bytes are too many: with blocks of {block} bytes a volume has less than {most} TiB"
+        ))
+    })?;
     if size > dev.geometry().size {
         dev.set_size(size / SECTOR as u64 * SECTOR as u64)?;
         dev.flush()?;

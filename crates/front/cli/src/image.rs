@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, PatientDevice, SECTOR};
 use arboretum::vfs::{Devices, Engine, OptionSpec, Options, Utilisation, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,19 @@ pub(crate) struct Image {
 impl Image {
     pub(crate) fn new(args: &ImageArgs) -> Result<Image> {
         Image::parse(&args.image, &args.options)
+    }
+
+    /// One for a command that mounts nothing: no option of a mount is of use there.
+    pub(crate) fn unmounted(path: &Path, options: &[String], command: &str) -> Result<Image> {
+        let image = Image::parse(path, options)?;
+        let roles: BTreeSet<_> = arboretum::engines().iter().flat_map(|e| e.extra_devices()).collect();
+        match image.rest.0.first() {
+            None => Ok(image),
+            Some((key, _)) => {
+                let devices: String = roles.into_iter().map(|role| format!(", {role}=FILE")).collect();
+                bail!("option {key}: {command} knows only offset=N{devices}")
+            }
+        }
     }
 
     pub(crate) fn parse(path: &Path, options: &[String]) -> Result<Image> {
@@ -100,13 +114,18 @@ impl Image {
             ));
         }
         if is("damaged ") && is(": field ") {
-            return Some(anyhow!("{path}: {text}; `arbor fsck {words}` tells what is damaged, with -y it mends it"));
+            return Some(anyhow!("{path}: {text}; {}", self.what_mends()));
         }
         if is("not a volume of any known engine") {
             let devices = self.options(true).devices(&self.path).ok()?;
             return Some(self.foreign(&*devices.main));
         }
         None
+    }
+
+    /// What to do about damage.
+    pub(crate) fn what_mends(&self) -> String {
+        format!("`arbor fsck {}` tells what is damaged, with -y it mends it", self.words())
     }
 
     /// What the superblock says, or that it is damaged and what to do.

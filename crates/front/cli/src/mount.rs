@@ -410,7 +410,12 @@ mod linux {
             .map_err(|e| failed(&e))?;
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
         let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
-        session.ready().map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
+        session.ready().map_err(|e| match rustix::io::Errno::from_io_error(&e) {
+            Some(rustix::io::Errno::UCLEAN) => {
+                failed(&format!("the root directory is damaged; {}", image.what_mends()))
+            }
+            _ => anyhow!("{}: {e}", plan.dir.display()),
+        })?;
         Ok(session)
     }
 

@@ -751,6 +751,14 @@ fn messages_say_what_is_wrong_and_what_was_done() {
         };
         for (args, want) in [
             (&["mkfs", "-f", "-t", engine, "-o", option, "x.img"][..], &format!("mkfs: x.img: {wrong}")[..]),
+            (&["info", "-o", "noatime", "x.img"], "info: option noatime: info knows only offset=N, log=FILE\n"),
+            (
+                &["resize", "-o", "cache=1M", "x.img", "1G"],
+                "resize: option cache: resize knows only offset=N, log=FILE\n",
+            ),
+            (&["dump", "-o", "ro", "x.img", "superblock"], "dump: option ro: dump knows only offset=N, log=FILE\n"),
+            (&["map", "-O", "ro", "x.img"], "map: option ro: map knows only offset=N, log=FILE\n"),
+            (&["label", "-o", "ro", "x.img"], "label: option ro: label knows only offset=N, log=FILE\n"),
             (&["ls", "-o", "offset=1", "x.img"], "ls: option offset: 1 is not a multiple of 512 bytes\n"),
             (&["rm", "-r", "x.img", "/"], "rm: x.img:/: the root cannot be removed\n"),
             (&["dump", "x.img", "inode x"], "dump: x.img: "),

@@ -367,6 +367,31 @@ fn what_to_do_after_a_crash_is_what_helps() {
     });
 }
 
+/// What is said leads out of it.
+#[test]
+fn a_damaged_root_is_refused_with_what_mends_it() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Volume::new("evergreen", "64M");
+    fs::write(volume.root().join("file"), "kept").unwrap();
+    volume.umount();
+    let map = arbor(&["dump", "--json"], &[&volume.image(), Path::new("map"), Path::new("2")]);
+    let map: serde_json::Value = serde_json::from_slice(&map).unwrap();
+    let block = map["blocks"][0]["block"].as_u64().unwrap();
+    let image = File::options().write(true).open(volume.image()).unwrap();
+    image.write_all_at(&[0xa5; 512], block * 4096).unwrap();
+    let (code, said) = refused(&["mount"], &[&volume.image(), &volume.root()]);
+    let advice = format!("the root directory is damaged; `arbor fsck {}` tells", volume.image().display());
+    assert!(code == Some(32) && said.contains(&advice), "{code:?} {said}");
+    assert_eq!(refused(&["fsck", "-p"], &[&volume.image()]).0, Some(5), "recovered, and more is to be mended");
+    assert_eq!(refused(&["fsck", "-y"], &[&volume.image()]).0, Some(1));
+    volume.mount();
+    let found: Vec<_> = fs::read_dir(volume.root().join("lost+found")).unwrap().map(|e| e.unwrap().path()).collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!(fs::read_to_string(&found[0]).unwrap(), "kept");
+}
+
 #[test]
 fn the_checker_says_that_a_volume_was_not_unmounted() {
     if !can_mount() {

@@ -103,7 +103,7 @@ impl Engine for Evergreen {
             ("reserved", geom.masters().count().to_string()),
             ("created", sb.created.to_string()),
         ];
-        facts.extend(recover::commits(device, &sb, &geom)?.map(|commits| ("commits", commits)));
+        facts.extend(recover::commits(device, &sb, &geom)?);
         let label = String::from_utf8_lossy(&label_of(&sb.label)).into_owned();
         let (size, clean) = (format::byte(geom.blocks), sb.is_clean());
         Ok(Some(VolumeInfo { engine: self.name(), label, uuid: sb.uuid, size, clean, facts }))

@@ -36,7 +36,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     dev.confine(0..byte(geom.blocks));
     let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
     core.stay();
-    core.take_newest()?;
+    match (core.take_newest(), opts.commit_at) {
+        // The one that a repair would begin with, and those before it, can be looked at.
+        (Err(Error::Corrupt(_)), Some(_)) => core.find_older().map(drop)?,
+        (taken, _) => taken?,
+    }
     if let Some(seq) = opts.commit_at {
         core.take_commit(seq)?;
     }
@@ -80,9 +84,21 @@ impl Core {
         self.load_history().map(drop)
     }
 
-    /// Takes the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing
-    /// was written that this one has.
-    pub fn take_older(&mut self) -> Result<()> {
+    /// Takes the commit before the newest one for a repair, and returns which that is.
+    pub fn take_older(&mut self) -> Result<u64> {
+        let newest = self.find_older()?;
+        let taken = self.master.head.seq.get();
+        let end = self.geom.blocks.saturating_sub(1);
+        self.master.head.last = self.master.head.last.get().min(end).into();
+        // No master block that only seems to be damaged has the number of the next commit.
+        self.master.head.seq = newest.max(taken).saturating_add(1).into();
+        self.touch_master();
+        Ok(taken)
+    }
+
+    /// Finds the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing
+    /// was written that this one has. Returns the number of the newest one, 0 if that is not known.
+    fn find_older(&mut self) -> Result<u64> {
         let newest = self.master.head.seq.get();
         let before = if newest == 0 { u64::MAX } else { newest };
         let is_newest = newest == 0 && recover::impossible(&*self.dev, &self.geom)?.is_empty();
@@ -91,7 +107,7 @@ impl Core {
         if is_newest && !self.sb.is_clean() {
             // It is the newest one, of which only counts are wrong.
             self.laid = match recover::redo(&*self.dev, &self.geom, &self.master.head) {
-                Err(Error::Corrupt(_)) => return self.take_older(),
+                Err(Error::Corrupt(_)) => return self.find_older(),
                 laid => laid?,
             };
         } else {
@@ -99,12 +115,7 @@ impl Core {
             self.laid = recover::redo_left(&*self.dev, &self.geom, &self.master.head)?;
             (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
         }
-        let end = self.geom.blocks.saturating_sub(1);
-        self.master.head.last = self.master.head.last.get().min(end).into();
-        // No master block that only seems to be damaged has the number of the next commit.
-        self.master.head.seq = newest.max(self.master.head.seq.get()).saturating_add(1).into();
-        self.touch_master();
-        Ok(())
+        Ok(newest)
     }
 
     /// Clears the reserved blocks of master blocks whose numbers no commit can follow: they would be the newest for ever.

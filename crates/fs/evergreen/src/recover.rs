@@ -34,13 +34,19 @@ pub(crate) fn newest(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(
     check(geom, (found.ok_or_else(bad)?, at))
 }
 
-/// Which commits can be mounted, of a volume that was unmounted.
-pub(crate) fn commits(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<String>> {
-    if !sb.is_clean() || !geom.is_for_master(sb.master.get()) {
-        return Ok(None);
+/// Which commits can be mounted of a volume that was unmounted, and when the newest one was made; or that this one is damaged.
+pub(crate) fn commits(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Vec<(&'static str, String)>> {
+    if !sb.is_clean() {
+        return Ok(Vec::new());
     }
-    let found = master(dev, geom, sb.master.get())?;
-    Ok(found.map(|Master { head, .. }| format!("{} to {}", head.intact, head.seq)))
+    match newest(dev, sb, geom) {
+        Ok((Master { head, .. }, _)) => Ok(vec![
+            ("commits", format!("{} to {}", head.intact, head.seq)),
+            ("last_commit", head.time.secs.to_string()),
+        ]),
+        Err(Error::Corrupt(_)) => Ok(vec![("commits", "the newest one is damaged: see fsck".to_string())]),
+        Err(e) => Err(e),
+    }
 }
 
 /// Fails if a check-point says what cannot be.

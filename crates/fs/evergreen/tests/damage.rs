@@ -528,6 +528,13 @@ fn the_commit_before_is_whole() {
         for case in in_use().iter().filter(|case| case.codes == ["MasterDamaged"]) {
             let (image, now) = IN_USE.good(shape);
             (case.damage)(&ImageCorruptor::new(image.clone()));
+            let found = check(&image, Repair::No);
+            let [issue] = &found.issues[..] else { panic!("{:?}", found.issues) };
+            let (_, seq) = issue.text.split_once("-o ro,commit_at=").expect("what can be looked at");
+            let seq = seq.split_once(' ').expect("a number").0;
+            let options = MountOptions { read_only: true, options: Options::parse(&format!("commit_at={seq}")) };
+            let before = Evergreen.mount(Devices::single(image.clone()), &options, Arc::new(ManualClock::default()));
+            assert!(damage::tree_in(&*before.expect("mount before the repair")) == then);
             assert_eq!(codes(&check(&image, Repair::Yes)), ["MasterDamaged"]);
             assert!(tree(&image) == then && *now != then);
         }

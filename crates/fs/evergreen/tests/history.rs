@@ -60,6 +60,26 @@ fn older_commits_are_spared_until_they_are_given_up() {
     }
 }
 
+/// Of a volume that was unmounted and whose newest master block is damaged, the commits before can still be looked at.
+#[test]
+fn without_the_newest_those_before_it_are_there() {
+    let (dev, trees) = lives(6 << 20, &[RETAIN]);
+    let (last, k) = (newest(&dev), ImageCorruptor::new(dev.clone()));
+    k.flip(byte(k.at) + 900);
+    let image = damage::read(&dev, 0, 6 << 20);
+    let said = mount(&dev, "", true).err().expect("refused").to_string();
+    assert!(said.contains("damaged master block"), "{said}");
+    let info = Evergreen.probe(&dev).expect("probe").expect("a volume");
+    assert!(info.facts.iter().any(|(key, value)| *key == "commits" && value.contains("damaged")), "{:?}", info.facts);
+    for seq in last + 1 - RETAINED as u64..last {
+        let fs = mount(&dev, &format!("commit_at={seq}"), true).unwrap_or_else(|e| panic!("commit {seq}: {e}"));
+        assert_eq!(Some(&damage::tree_in(&*fs)), trees.get(&seq), "commit {seq}");
+    }
+    let said = mount(&dev, &format!("commit_at={last}"), true).err().expect("refused").to_string();
+    assert!(said.contains(&format!("there is no commit {last}, ")), "{said}");
+    assert_eq!(damage::read(&dev, 0, 6 << 20), image, "nothing was written");
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why() {
     let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);

@@ -42,7 +42,8 @@ arbor_kit::issues! {
     SuperDamaged { why: String } Error Damage "the superblock is damaged: {why}; its copy is used";
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
-    MasterDamaged { why: String } Error Damage "the newest commit cannot be used as it is: {why}; the last one that can be is used";
+    MasterDamaged { why: String, taken: u64 } Error Damage
+        "the newest commit cannot be used as it is: {why}; commit {taken} is used, which a mount with -o ro,commit_at={taken} shows";
     MasterLost { why: String } Fatal Damage "there is no usable master block: {why}";
     Count { what: &'static str, found: u32, expected: u32 } Error Safe
         "the check-point counts {found} {what} in use, there are {expected}";

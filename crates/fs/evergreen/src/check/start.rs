@@ -33,17 +33,13 @@ pub(super) fn open<'a>(
     match core.take_newest() {
         Err(Error::Corrupt(c)) => match core.take_older() {
             Err(Error::Corrupt(_)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
-            taken => {
-                taken?;
-                f.note(Issue::MasterDamaged { why: c.to_string() });
-            }
+            taken => f.note(Issue::MasterDamaged { why: c.to_string(), taken: taken? }),
         },
         taken => taken?,
     }
     if let Some(why) = is_not_newest(&core)? {
-        f.note(Issue::MasterDamaged { why });
         core.master = Master::default();
-        core.take_older()?;
+        f.note(Issue::MasterDamaged { why, taken: core.take_older()? });
     }
     let (intact, seq) = (core.master.head.intact.get(), core.master.head.seq.get());
     if !core.load_history()? {
