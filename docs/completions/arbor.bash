@@ -1189,7 +1189,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__run)
-            opts="-s -t -d -h --subject --with --alone --case --engine --disk --seed --runs --divisor --host --dirty-buffers --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --also --details --json --report --figures --trace-out --rows --help"
+            opts="-s -t -d -h --subject --with --alone --case --engine --disk --seed --runs --lanes --divisor --host --dirty-buffers --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --also --details --json --report --figures --trace-out --rows --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1232,6 +1232,10 @@ _arbor() {
                     return 0
                     ;;
                 --runs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lanes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -211,6 +211,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s d -l disk -d 'Simulated disk; `arbor lab disks` lists them [default: the paper\'s]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Seed of the first run; further ones count up' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l runs -d 'Runs of each workload; figures are means' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l lanes -d 'Programs of each workload that run at the same time on one volume, each in a directory of its own; they share the disk and one processor' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l divisor -d 'Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there are no figures of the paper' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l host -d 'Host, that is the driver and the processor; `arbor lab hosts` lists them [default: the paper\'s]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l dirty-buffers -d 'Most buffers that are dirty before some are written, where an engine counts them [default: that of the host]' -r

@@ -242,6 +242,7 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
         queue,
         dirty_buffers,
         charge,
+        lanes: args.lanes,
         runs,
         seed,
         divisor,
@@ -482,6 +483,9 @@ fn one(experiment: &Experiment, subjects: &[Subject<'_>], settings: &Settings, m
 fn in_words(settings: &Settings, subjects: &[Subject<'_>]) -> String {
     let mut words = vec![settings.model.title().to_string(), format!("seed {}", settings.seed)];
     words.push(show::of(settings.runs.into(), "run", "runs"));
+    if settings.lanes > 1 {
+        words.push(format!("{} programs at the same time", settings.lanes));
+    }
     if settings.divisor > 1 {
         words.push(format!("counts divided by {}", settings.divisor));
     }

@@ -437,6 +437,36 @@ fn settings_reach_the_run() {
 }
 
 /// A subject that is not compiled in, beside those of the paper or alone.
+/// Programs on one disk wait at the same time: on an SSD that serves several requests at once, for less than one after the other.
+#[test]
+fn several_programs_share_a_disk_and_repeat() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in arboretum::engines().iter().map(|engine| engine.name()) {
+        let elapsed = |lanes: &str, part: &str| {
+            let subject = format!("mine={engine}::cache=1M");
+            let run = |file: &str| {
+                let args = ["--alone", "--divisor", "25", "--disk", "870evo", "--lanes", lanes, "--json", file];
+                let args = [&["run", "lfs-large", "--subject", &subject], &args[..]].concat();
+                let (code, out, err) = lab(dir.path(), &args);
+                assert_eq!(code, 0, "{engine}: {out}{err}");
+                assert_eq!(out.contains("programs at the same time"), lanes != "1", "{out}");
+                virtual_rows(&dir.path().join(file))
+            };
+            let rows = run("a.json");
+            assert_eq!(rows, run("b.json"), "{engine}, {lanes} lanes: a run repeats itself");
+            let is_it =
+                |r: &&Value| r["metric"].as_str().is_some_and(|m| m.contains(part) && m.ends_with(", elapsed time"));
+            rows.iter().filter(is_it).map(|r| r["ours"].as_f64().unwrap()).sum::<f64>()
+        };
+        let (all, reads) = (elapsed("1", ""), elapsed("1", "random read"));
+        for (lanes, count) in [("2", 2.0), ("4", 4.0)] {
+            let (more, overlap) = (elapsed(lanes, ""), elapsed(lanes, "random read"));
+            assert!(all < more && more < all * count * 1.05, "{engine}, {lanes} lanes: {more} s, alone {all} s");
+            assert!(overlap < reads * count * 0.9, "{engine}, {lanes} lanes: {overlap} s, alone {reads} s");
+        }
+    }
+}
+
 #[test]
 fn own_subjects_run_beside_the_papers() {
     let dir = tempfile::tempdir().unwrap();

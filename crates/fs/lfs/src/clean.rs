@@ -39,6 +39,8 @@ const STEP: u64 = 8 << 20;
 const IDLE_MS: u64 = 1000;
 /// Pause between two steps on an idle volume, milliseconds.
 const PAUSE_MS: u64 = 20;
+/// Steps on an idle volume that gain nothing before the cleaner rests.
+const IN_VAIN: u32 = 4;
 /// Highest utilisation, in 64ths, of a segment that is cleaned in the background or on request.
 const MOST_LIVE_IDLE: u64 = 56;
 /// Highest utilisation, in 64ths, of a segment that is cleaned where clean segments are short.
@@ -115,19 +117,30 @@ impl Core {
         if (self.segs.clean.len() as u32) < low {
             self.settle()?;
         }
-        let (clean, before) = (self.segs.clean.len() as u32, self.soon_clean());
-        if before >= high {
+        if self.soon_clean() >= high {
             return Ok(None);
         }
-        if at < self.changed_ms + IDLE_MS && clean >= low {
+        if at < self.changed_ms + IDLE_MS && self.segs.clean.len() as u32 >= low {
             return Ok(Some(IDLE_MS));
         }
+        // What users have changed takes segments, whatever the cleaner gains.
+        self.write_group()?;
+        let before = self.soon_clean();
         self.clean_step(STEP, MOST_LIVE_IDLE, self.opts.clean == Policy::Greedy)?;
-        if self.soon_clean() <= before {
+        if self.is_in_vain(before) {
             self.nothing_worth = Some(self.changed_ms);
             return Ok(None);
         }
         Ok(Some(PAUSE_MS))
+    }
+
+    /// Whether steps since the last change gain nothing any more; `before` segments were clean before this one. What a step moves
+    /// fills whole segments and a part of one, so a single one says little.
+    fn is_in_vain(&mut self, before: u32) -> bool {
+        let (now, after) = (self.changed_ms, self.soon_clean());
+        let (_, best, steps) = Some(self.gained).filter(|gained| gained.0 == now).unwrap_or((now, before, 0));
+        self.gained = if after > best { (now, after, 0) } else { (now, best, steps + 1) };
+        self.gained.2 >= IN_VAIN
     }
 
     /// Segments that are clean, or will be after two checkpoints.

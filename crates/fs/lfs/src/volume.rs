@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub stuck: FxHashSet<u32>,
     /// The value of `changed_ms` at which the cleaner last gained nothing: while it is the same, the cleaner rests.
     pub nothing_worth: Option<u64>,
+    /// The value of `changed_ms` that this is about, the most clean segments that the cleaner has reached, and its steps since.
+    pub gained: (u64, u32, u32),
     /// When the oldest change that no group holds was made, milliseconds since the mount.
     pub since: Option<u64>,
     /// Inodes whose map entries differ from what the log says.
@@ -116,6 +118,7 @@ impl Core {
             order: BTreeMap::new(),
             turns: 0,
             changed_ms: 0,
+            gained: (0, 0, 0),
             stuck: FxHashSet::default(),
             nothing_worth: None,
             since: None,
@@ -184,6 +187,9 @@ impl Core {
     /// Notes that a file is about to be changed (LFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
         self.calls.note_change();
+        if ino != IFILE {
+            self.changed_ms = self.calls.now_ms();
+        }
         if self.changed.contains_key(&ino.0) {
             return Ok(());
         }
@@ -194,7 +200,6 @@ impl Core {
         self.order.insert(self.turns, ino.0);
         if ino != IFILE {
             self.since.get_or_insert(self.calls.now_ms());
-            self.changed_ms = self.calls.now_ms();
         }
         // Its inode is written with it, and stays in the cache until then.
         self.make_dirty(Name::Inode(ino)).map(drop)

@@ -113,6 +113,39 @@ fn an_idle_volume_is_cleaned() {
     b.verify();
 }
 
+/// The volume has 21 segments in reserve: the cleaner works below half of that, and up to it when nothing changes.
+const RESERVE: u64 = 256 / 12;
+
+/// A data base is one file that is written all the time.
+#[test]
+fn a_file_that_is_written_all_the_time_is_not_idle() {
+    let mut b = Bench::new("cache=8M", 60);
+    let mut least = u64::MAX;
+    while b.counter("cleaned_segments") == 0 {
+        least = b.counter("clean_segments");
+        let block = b.below(b.blocks);
+        b.write(block);
+        b.fs.background(b.clock.now());
+    }
+    assert!(least <= RESERVE / 2 + 1, "cleaned although {least} segments were clean");
+    b.verify();
+}
+
+/// A single step may fill what it empties.
+#[test]
+fn an_idle_volume_is_cleaned_up_to_the_mark() {
+    let mut b = Bench::new("cache=1M", 80);
+    for _ in 0..b.blocks * 2 {
+        let block = b.below(b.blocks);
+        b.write(block);
+    }
+    b.rest(3000);
+    let after = b.counter("clean_segments");
+    // A few wait for the next checkpoints.
+    assert!(after + 4 >= RESERVE, "{after} segments are clean");
+    b.verify();
+}
+
 #[test]
 fn switched_off_nothing_is_cleaned_in_the_background() {
     for (mount, cleans) in [("cache=8M", true), ("cache=8M,clean=off", false)] {

@@ -297,7 +297,8 @@ impl Core {
         let key = dir_key(name_hash(self.geom.hash_seed, name), 0);
         let (p, _) = self.place(i, key)?;
         let (len, end) = self.body(i, p, |b| (b.len(), body::used_bytes(b)))?;
-        if len - end.min(len) >= need {
+        let stays = p != Place::Inline || self.ways.inline;
+        if stays && len - end.min(len) >= need {
             return Ok(());
         }
         self.need_space(self.dir_insert_frags())?;
@@ -345,6 +346,9 @@ impl Core {
     fn insert_in(&mut self, i: &mut Inode, p: Place, new: &Raw) -> Result<bool> {
         let (len, head, end) = self.body(i, p, |b| (b.len(), body::head_of(b), body::used_bytes(b)))?;
         let (need, live) = (new.len(), usize::from(head.live.get()));
+        if p == Place::Inline && !self.ways.inline {
+            return Ok(false);
+        }
         if end > len || len - end < need {
             let slack = if p == Place::Inline { 0 } else { len / 8 };
             if DIR_HEAD + live + need + slack > len {
@@ -457,7 +461,7 @@ impl Core {
 
     fn shrink(&mut self, i: &mut Inode, block: Frag, desc: u64, empty: bool, live: usize) -> Result<()> {
         let alone = self.area(i, |a| get_u16(a, 0) == Some(1) && a.get(2) == Some(&0))?;
-        let fits = alone && DIR_HEAD + live <= self.area_len(i) / 2;
+        let fits = alone && self.ways.inline && DIR_HEAD + live <= self.area_len(i) / 2;
         if !fits && (alone || !empty) {
             return Ok(());
         }

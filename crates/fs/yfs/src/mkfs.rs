@@ -9,6 +9,9 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
 
+/// AGs that are initialised before what they have is put in place: the log has room for so many.
+const SETTLED: u32 = 8;
+
 struct At(Time);
 
 impl Clock for At {
@@ -56,15 +59,19 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
         Ok(())
     })?;
     let mut io = Io::default();
-    volume.flush_log(&mut io)?;
-    let sb = {
-        let mut core = volume.core.lock();
-        // The first AG's copy is the superblock itself: there is no volume before the rest of it.
-        core.dirty.forget(0);
-        core.cache.set_clean(Name::Block(0));
-        core.sb
-    };
-    volume.checkpoint(&mut io, true)?;
+    for ag in 1..if f.all_groups { geom.ag_count } else { 1 } {
+        if ag.is_multiple_of(SETTLED) {
+            settle(&volume, &mut io)?;
+        }
+        volume.run(|core| {
+            core.begin()?;
+            core.init_ag()?;
+            core.commit(o.now);
+            Ok(())
+        })?;
+    }
+    settle(&volume, &mut io)?;
+    let sb = volume.core.lock().sb;
     for at in geom.early_copies() {
         superblock::write(&*volume.dev, at, &sb)?;
     }
@@ -74,6 +81,17 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     superblock::write(&*volume.dev, 0, &sb)?;
     volume.dev.flush()?;
     Ok(())
+}
+
+/// Puts everything in its place but the superblock: the first AG's copy is the superblock itself, and there is no volume
+/// before the rest of it.
+fn settle(volume: &Volume, io: &mut Io) -> Result<()> {
+    volume.flush_log(io)?;
+    let mut core = volume.core.lock();
+    core.dirty.forget(0);
+    core.cache.set_clean(Name::Block(0));
+    drop(core);
+    volume.checkpoint(io, true)
 }
 
 /// Removes superblock copies of an older volume from where the checker would look for them first.

@@ -41,6 +41,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let mut core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
     opts.dirty.limit(&mut core.cache);
     core.windows.set_only_ahead(!opts.windows);
+    core.ways = opts.ways;
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));
     volume.order().checkpointed_at = now;
     volume.load_ags()?;

@@ -359,7 +359,13 @@ impl served::Volume for Volume {
         let mut done = 0;
         // Small against the cache, so that writers are throttled between them.
         for piece in data.chunks((self.opts.cache_bytes / 16).clamp(64 << 10, 1 << 20)) {
-            let n = self.change(|core, now| core.write_pages(ino, offset + done as u64, piece, now));
+            let at = offset + done as u64;
+            let n = self.change(|core, now| core.write_pages(ino, at, piece, now));
+            if !self.opts.ways.delays
+                && let Ok(n) = n
+            {
+                self.place(ino, at, at + n as u64)?;
+            }
             match n {
                 Ok(n) if n == piece.len() => done += n,
                 Ok(n) => return Ok(done + n),

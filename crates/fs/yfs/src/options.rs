@@ -48,6 +48,12 @@ pub const FORMAT: &[OptionSpec] = &[
         help: "Average number of files in a directory, likewise.",
     },
     OptionSpec {
+        key: "groups",
+        value: "lazy|all",
+        default: "lazy",
+        help: "When allocation groups come into use: one after the other as they are needed, or all at once.",
+    },
+    OptionSpec {
         key: "maxblkpg",
         value: "N",
         default: "half of an allocation group",
@@ -78,6 +84,24 @@ pub const MOUNT: &[OptionSpec] = &[
         default: "",
         help: "Read ahead of files only, not what lies beside metadata and small files that are read.",
     },
+    OptionSpec {
+        key: "nodelay",
+        value: "",
+        default: "",
+        help: "Allocate the space of a file as it is written, not when it is written back.",
+    },
+    OptionSpec {
+        key: "noinline",
+        value: "",
+        default: "",
+        help: "Put nothing new into inodes: small files and directories have blocks.",
+    },
+    OptionSpec {
+        key: "nocompound",
+        value: "",
+        default: "",
+        help: "Log the transaction of each call by itself, not several as one.",
+    },
     OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
 ];
 
@@ -89,6 +113,7 @@ pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("block=1K,frag=512,logsize=704K", "cache=1M"),
     ("block=64K,frag=16K,inode=2K,ag=16M", "cache=2M"),
     ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
+    ("groups=all,ag=16M", "cache=2M,nowindows,nodelay,noinline,nocompound"),
 ];
 
 /// Mount options, parsed.
@@ -104,6 +129,25 @@ pub struct Mount {
     pub discard: bool,
     /// What lies beside what is read is read too.
     pub windows: bool,
+    /// How changes are made.
+    pub ways: Ways,
+}
+
+/// How changes are made; each can be switched off to see what it brings.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways {
+    /// Space is allocated when data are written back.
+    pub delays: bool,
+    /// What is small is put into inodes.
+    pub inline: bool,
+    /// The transactions of several calls are logged as one.
+    pub compound: bool,
+}
+
+impl Default for Ways {
+    fn default() -> Ways {
+        Ways { delays: true, inline: true, compound: true }
+    }
 }
 
 impl Mount {
@@ -112,7 +156,9 @@ impl Mount {
         o.check(MOUNT)?;
         let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
-        Ok(Mount { cache_bytes, dirty, commit_ms, discard, windows: o.get("nowindows").is_none() })
+        let has = |key| o.get(key).is_none();
+        let ways = Ways { delays: has("nodelay"), inline: has("noinline"), compound: has("nocompound") };
+        Ok(Mount { cache_bytes, dirty, commit_ms, discard, windows: has("nowindows"), ways })
     }
 }
 
@@ -135,6 +181,8 @@ pub struct Format {
     pub avg_files_per_dir: u32,
     /// Blocks of one file in one AG.
     pub maxblkpg: Option<u32>,
+    /// All AGs are in use from the beginning.
+    pub all_groups: bool,
 }
 
 impl Format {
@@ -157,6 +205,11 @@ impl Format {
             avg_file_size: number("avgfilesize")?.unwrap_or(16384),
             avg_files_per_dir: number("avgfpdir")?.unwrap_or(64),
             maxblkpg: number("maxblkpg")?,
+            all_groups: match o.get("groups") {
+                None | Some("lazy") => false,
+                Some("all") => true,
+                Some(other) => return Err(Error::refused(format!("option groups: {other:?} is not lazy or all"))),
+            },
         };
         if f.frag_shift > f.block_shift {
             return Err(Error::refused("option frag: a fragment is not larger than a block"));

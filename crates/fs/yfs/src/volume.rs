@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub damaged: Damaged,
     /// Which calls check the invariants.
     pub turns: Turns,
+    /// How changes are made.
+    pub ways: options::Ways,
 }
 
 impl Core {
@@ -98,6 +100,7 @@ impl Core {
             metadata_reads: 0,
             damaged: Damaged::default(),
             turns: Turns::default(),
+            ways: options::Ways::default(),
         }
     }
 

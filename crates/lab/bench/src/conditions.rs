@@ -18,6 +18,9 @@ pub struct Conditions {
     pub seed: u64,
     /// Runs of each workload.
     pub runs: u32,
+    /// Programs of each workload at the same time.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub lanes: u32,
     /// What counts of files and operations were divided by.
     pub divisor: u32,
     /// Charge of the processor for a call.
@@ -63,6 +66,15 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+fn one() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_one(n: &u32) -> bool {
+    *n == 1
+}
+
 impl Conditions {
     /// Those of a run with these settings.
     pub fn new(settings: &Settings) -> Conditions {
@@ -73,6 +85,7 @@ impl Conditions {
             tags: model.tags().map(|n| n as u64),
             seed: settings.seed,
             runs: settings.runs.max(1),
+            lanes: settings.lanes.max(1),
             divisor: settings.divisor.max(1),
             cpu_call_ns: settings.charge.call_ns,
             cpu_kib_ns: settings.charge.kib_ns,
@@ -139,6 +152,7 @@ mod tests {
         for (other, wanted) in [
             (Settings { seed: 2, ..settings() }, "seed is 2, not 1"),
             (Settings { runs: 3, ..settings() }, "runs is 3, not 1"),
+            (Settings { lanes: 2, ..settings() }, "lanes is 2, not none"),
             (Settings { divisor: 20, ..settings() }, "divisor is 20, not 1"),
             (Settings::new(model("st39140").with_write_cache(1 << 20)), "write_cache_bytes is 1048576, not 0"),
             (Settings::new(model("st39140").with_tags(1)), "tags is 1, not "),

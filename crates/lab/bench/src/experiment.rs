@@ -11,12 +11,14 @@
 pub mod curves;
 mod evergreen;
 mod ffs_aging;
+mod lfs_adjudicated;
 mod lfs_cleaning;
 mod lfs_filesize;
 mod lfs_large;
 mod lfs_small;
 mod lfs_tpcb;
 mod reiser;
+mod yfs_ablation;
 
 use crate::op::Program;
 use crate::svg::count;
@@ -32,6 +34,7 @@ use arbor_simdisk::Model;
 use curves::{Charts, Host};
 use evergreen::Pieces;
 use ffs_aging::Aged;
+use lfs_adjudicated::Shared;
 use lfs_cleaning::Filled;
 use lfs_tpcb::Database;
 
@@ -54,6 +57,8 @@ pub enum Load {
     FileSize(FileSize),
     /// TPC-B on a volume that is so full.
     TpcB(Database),
+    /// TPC-B on a volume that is filled so far by what is not used.
+    Shared(Shared),
     /// Overwriting on a volume that is so full.
     Overwrite(Filled),
     /// Turnover up to a date, and then the sequential benchmark.
@@ -71,6 +76,7 @@ impl Load {
     pub fn on(self, subject: &str) -> Load {
         match self {
             Load::TpcB(database) => Load::TpcB(database.on(subject)),
+            Load::Shared(shared) => Load::Shared(shared.on(subject)),
             Load::Turnover(aged) => Load::Turnover(aged.on(subject)),
             _ => self,
         }
@@ -80,6 +86,7 @@ impl Load {
     pub fn volume_bytes(self, divisor: u32) -> Option<u64> {
         match self {
             Load::TpcB(database) => Some(database.volume_bytes(divisor)),
+            Load::Shared(_) => Some(Shared::volume_bytes(divisor)),
             Load::Overwrite(_) => Some(Filled::volume_bytes(divisor)),
             Load::Turnover(_) => Some(Aged::volume_bytes(divisor)),
             Load::Filled(filled) => Some(filled.volume_bytes(divisor)),
@@ -118,6 +125,7 @@ impl Load {
             Load::BigFile(spec) => BigFile { file_bytes: spec.file_bytes / u64::from(divisor), ..spec }.program(seed),
             Load::FileSize(spec) => spec.divided_by(divisor).program(),
             Load::TpcB(database) => database.spec(divisor).program(seed),
+            Load::Shared(shared) => shared.spec(divisor).program(seed),
             Load::Overwrite(filled) => filled.spec(divisor).program(seed),
             Load::Turnover(aged) => aged.spec(divisor).program(seed),
             Load::Banded(set) => set.divided_by(divisor).program(seed),
@@ -410,6 +418,11 @@ impl Experiment {
         }
     }
 
+    /// Whether subjects of the paper are as it describes them, on its host.
+    pub fn is_as_described(&self) -> bool {
+        self.name.starts_with("freebsd4-")
+    }
+
     /// What the paper says of `subject`, if it was one of its subjects.
     pub fn column(&self, subject: &str) -> Option<usize> {
         self.columns.iter().position(|c| *c == subject)
@@ -497,10 +510,12 @@ pub const ALL: &[Experiment] = &[
     on_freebsd("freebsd4-table2", YFS_TWO),
     on_freebsd("freebsd4-table3", YFS_THREE),
     on_freebsd("freebsd4-table4", YFS_FOUR),
+    yfs_ablation::EXPERIMENT,
     lfs_small::EXPERIMENT,
     lfs_large::EXPERIMENT,
     lfs_filesize::EXPERIMENT,
     lfs_tpcb::EXPERIMENT,
+    lfs_adjudicated::EXPERIMENT,
     lfs_cleaning::EXPERIMENT,
     ffs_aging::EXPERIMENT,
     reiser::BANDED,

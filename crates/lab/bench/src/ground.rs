@@ -103,7 +103,7 @@ pub struct Phase {
 }
 
 /// What a run did.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Its phases in order.
     pub phases: Vec<Phase>,

@@ -41,6 +41,7 @@ mod figures;
 mod fill;
 pub mod ground;
 pub mod interval;
+mod lanes;
 pub mod library;
 pub mod measure;
 pub mod op;

@@ -108,6 +108,12 @@ impl<'a> Library<'a> {
         }
     }
 
+    /// The same in a directory of the root, which is the program's root.
+    pub fn at_home(mut self, name: String) -> Library<'a> {
+        self.dirs.insert(Dir::ROOT, Place { parent: Dir::ROOT, name, ino: None });
+        self
+    }
+
     /// How long calls take, on the virtual clock; whoever has this may take them out.
     pub fn latencies(&self) -> Rc<RefCell<Latencies>> {
         self.latencies.clone()
@@ -157,15 +163,16 @@ impl<'a> Library<'a> {
     }
 
     fn dir(&mut self, dir: Dir) -> Result<Ino> {
-        if dir == Dir::ROOT {
-            return Ok(self.fs.root());
-        }
-        let place = self.dirs.get(&dir).ok_or(Error::Errno(Errno::EBADF))?;
+        let place = match self.dirs.get(&dir) {
+            Some(place) => place,
+            None if dir == Dir::ROOT => return Ok(self.fs.root()),
+            None => return Err(Error::Errno(Errno::EBADF)),
+        };
         if let Some(ino) = place.ino {
             return Ok(ino);
         }
         let (parent, name) = (place.parent, place.name.clone());
-        let parent = self.dir(parent)?;
+        let parent = if dir == Dir::ROOT { self.fs.root() } else { self.dir(parent)? };
         let ino = self.fs.lookup(parent, name.as_bytes())?.ino;
         if let Some(place) = self.dirs.get_mut(&dir) {
             place.ino = Some(ino);

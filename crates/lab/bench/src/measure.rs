@@ -3,6 +3,7 @@
 
 use crate::experiment::{Case, END, FOUND, MOUNT, NEXT, Part, Quantity, Rank};
 use crate::ground::{Counts, Event, Ground, Outcome, Phase, Seen, Stoppable, run};
+use crate::lanes::{self, Meeting, Work};
 use crate::library::{Charge, Leave, Library, VirtualTime};
 use crate::op::{Op, Program};
 use crate::picture::{Map, Picture};
@@ -100,6 +101,8 @@ pub struct Settings {
     pub cases: Vec<String>,
     /// What is given besides the quantities that an experiment asks for.
     pub more: Vec<More>,
+    /// So many programs of each workload run at the same time, on one volume.
+    pub lanes: u32,
     /// Where the requests of the first run of each workload on each subject go.
     pub traces: Option<Arc<dyn Traces>>,
 }
@@ -124,6 +127,7 @@ impl Settings {
             queue,
             dirty_buffers: None,
             charge,
+            lanes: 1,
             runs: 1,
             seed: 1,
             divisor: 1,
@@ -134,6 +138,11 @@ impl Settings {
             more: Vec::new(),
             traces: None,
         }
+    }
+
+    /// What counts are divided by, and how much the disk has, bytes.
+    pub(crate) fn scale(&self) -> (u32, u64) {
+        (self.divisor.max(1), self.model.capacity_bytes())
     }
 
     /// Whether a workload of this name is run.
@@ -219,8 +228,12 @@ pub fn sample(
 }
 
 /// The programs of the workloads one after the other, with a phase [`NEXT`] between.
-pub(crate) fn program(cases: &[Case], settings: &Settings, seed: u64, reads_ns: &[u64]) -> Box<dyn Program> {
-    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
+pub(crate) fn program(
+    cases: &[Case],
+    (divisor, capacity_bytes): (u32, u64),
+    seed: u64,
+    reads_ns: &[u64],
+) -> Box<dyn Program> {
     let mut programs: Vec<Box<dyn Program>> = Vec::new();
     for case in cases {
         if !programs.is_empty() {
@@ -251,11 +264,7 @@ fn of_engine(
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     recorder.run_begins(&bench.disk);
-    let mut program = program(cases, settings, seed, &reads_ns(cases, settings, seed)?);
-    let remount = Box::new(|fs, leave| bench.remount(fs, leave));
-    let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
-    bench.meter.borrow_mut().calls = ground.latencies();
-    let mut ground = Stoppable { ground, stop: &settings.stop };
+    let reads_ns = reads_ns(cases, settings, seed)?;
     let mut event = |event: Event| {
         match event {
             Event::Phase(name) => {
@@ -266,11 +275,13 @@ fn of_engine(
         }
         tell(event);
     };
-    let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| text(&e))?;
+    let (outcome, fs) = match settings.lanes {
+        0 | 1 => alone(&bench, (cases, settings), (seed, &reads_ns), fs, &mut event)?,
+        _ => by_lanes(&bench, (cases, settings), (seed, &reads_ns), fs, &mut event)?,
+    };
     bench.meter.borrow_mut().mark(END);
     recorder.phase(END, &bench.disk);
     let trace = recorder.seen();
-    let fs = ground.into_inner().into_inner();
     bench.unmount(fs).and_then(|()| bench.map("at the end")).map_err(|e| text(&e))?;
     recorder.take(&bench.disk);
     recorder.finish().map_err(|e| format!("trace: {e}"))?;
@@ -280,6 +291,53 @@ fn of_engine(
     let maps = bench.maps.into_inner();
     let picture = trace.map(|trace| Picture::new(name, cases, settings, &trace, &phases, maps));
     Ok(Sample { phases, outcome, has_kinds: true, picture })
+}
+
+/// What came of a program, and the volume.
+type Ran = std::result::Result<(Outcome, Arc<dyn FileSystem>), String>;
+
+/// Runs one program.
+fn alone(
+    bench: &Bench<'_>,
+    (cases, settings): (&[Case], &Settings),
+    (seed, reads_ns): (u64, &[u64]),
+    fs: Arc<dyn FileSystem>,
+    event: &mut dyn FnMut(Event),
+) -> Ran {
+    let mut program = program(cases, settings.scale(), seed, reads_ns);
+    let remount = Box::new(|fs, leave| bench.remount(fs, leave));
+    let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    bench.meter.borrow_mut().calls = ground.latencies();
+    let mut ground = Stoppable { ground, stop: &settings.stop };
+    let outcome = run(&mut *program, &mut ground, event).map_err(|e| e.to_string())?;
+    Ok((outcome, ground.into_inner().into_inner()))
+}
+
+/// Runs as many programs as there are to be, at the same time.
+fn by_lanes(
+    bench: &Bench<'_>,
+    (cases, settings): (&[Case], &Settings),
+    (seed, reads_ns): (u64, &[u64]),
+    fs: Arc<dyn FileSystem>,
+    event: &mut dyn FnMut(Event),
+) -> Ran {
+    let ((divisor, capacity_bytes), clock) = (settings.scale(), bench.clock.clone());
+    let (lanes, charge, stop) = (settings.lanes, settings.charge, &*settings.stop);
+    let work = Work { lanes, cases, divisor, capacity_bytes, seed, reads_ns, charge, clock, stop };
+    let took = |calls| {
+        let mut meter = bench.meter.borrow_mut();
+        (meter.is_alone, meter.calls) = (false, Rc::new(RefCell::new(calls)));
+    };
+    let (outcome, fs, calls) = lanes::work(&work, fs, &mut |meeting, fs, calls| match meeting {
+        Meeting::Remount(leave) => bench.remount(fs, leave),
+        Meeting::Phase(name) => {
+            took(calls);
+            event(Event::Phase(name));
+            Ok(fs)
+        }
+    })?;
+    took(calls);
+    Ok((outcome, fs))
 }
 
 /// Whether a volume of a subject can be made and mounted on the disk of a run; the error says what cannot.
@@ -443,6 +501,8 @@ struct Meter {
     empty_bytes: Option<u64>,
     /// How long the calls of this phase took.
     calls: Rc<RefCell<Latencies>>,
+    /// One program runs, in this thread.
+    is_alone: bool,
     phases: Vec<PhaseSample>,
 }
 
@@ -450,7 +510,19 @@ impl Meter {
     fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
         let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
         let (name, counters, phases, calls) = (MOUNT, Vec::new(), Vec::new(), Rc::default());
-        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, calls, phases }
+        Meter {
+            clock,
+            disk,
+            fs: None,
+            name,
+            begun_ns,
+            begun_s,
+            counters,
+            empty_bytes: None,
+            calls,
+            is_alone: true,
+            phases,
+        }
     }
 
     fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
@@ -478,7 +550,7 @@ impl Meter {
             name: self.name,
             begun_ns: self.begun_ns,
             elapsed_ns: now_ns - self.begun_ns,
-            processor_s: Some(now_s - self.begun_s),
+            processor_s: self.is_alone.then_some(now_s - self.begun_s),
             disk: self.disk.stats(),
             counters,
             used_bytes: self.used_bytes().zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty)),

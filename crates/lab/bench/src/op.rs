@@ -142,6 +142,13 @@ impl Digest {
         self.unordered = self.unordered.wrapping_add(mix(hash));
     }
 
+    /// Adds the digest of another program that ran beside.
+    pub fn add(&mut self, other: &Digest) {
+        self.ordered = mix(self.ordered ^ other.ordered);
+        self.unordered = self.unordered.wrapping_add(other.unordered);
+        self.content = mix(self.content ^ other.content);
+    }
+
     /// Adds bytes read.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.content = mix(self.content ^ fnv(bytes));

@@ -59,12 +59,15 @@ pub(crate) fn sample(
     if cases.iter().any(|case| case.load.volume_bytes(1).is_some()) {
         return Err("the volume has a size of its own, and a mount has the whole disk".into());
     }
+    if settings.lanes > 1 {
+        return Err("several programs at the same time run on engines only".into());
+    }
     let text = |e: io::Error| e.to_string();
     // Before the kernel's memory is limited: this needs some of its own.
     let reads_ns = reads_ns(cases, settings, seed)?;
     let mut recorder = Recorder::new(kept);
     let meter = Rc::new(RefCell::new(Meter::new(start(settings, recorder.is_wanted())?).map_err(text)?));
-    let mut program = program(cases, settings, seed, &reads_ns);
+    let mut program = program(cases, settings.scale(), seed, &reads_ns);
     let ground = Mounted::new(meter.clone(), settings.charge);
     let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {

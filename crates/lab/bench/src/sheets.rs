@@ -36,8 +36,7 @@ fn sheet(experiment: &Experiment, chart: &Chart, rows: &[Row]) -> Option<Sheet> 
     let axis = experiment.charts().map(|c| chart.axis(c.x));
     let x = axis.map(|axis| named(axis.name, axis.unit)).unwrap_or_default();
     let heads = std::iter::once(x).chain(subjects.iter().map(ToString::to_string)).collect();
-    let unit = if chart.relative { "%" } else { chart.quantity.name().1 };
-    (!lines.is_empty()).then(|| Sheet { title: named(chart.title, unit), heads, lines })
+    (!lines.is_empty()).then(|| Sheet { title: named(chart.title, chart.unit()), heads, lines })
 }
 
 /// A figure, and after ± how far its 95% interval reaches, if it is one of several runs.
@@ -95,6 +94,9 @@ pub(crate) fn points(
     let figure = |x: f64, subject: &str| {
         if let Some((_, theory)) = chart.quantity.theory().filter(|(name, _)| *name == subject) {
             return Some(Interval::exact(theory(x)));
+        }
+        if let Some(over) = chart.over {
+            return over_runs(&|m| m.ratio(over, subject, x, part, chart.quantity));
         }
         over_runs(&|m| {
             let base = if chart.relative { m.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };

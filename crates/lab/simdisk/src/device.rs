@@ -2,6 +2,7 @@
 
 use crate::clock::SimClock;
 use crate::host::HostQueue;
+use crate::lanes;
 use crate::model::Model;
 use crate::sim::{Batch, Sim, Submitted};
 use crate::stats::Stats;
@@ -108,9 +109,22 @@ impl SimDevice {
         self.shared.sim.lock().submit(now, requests)
     }
 
-    fn wait_for(&self, batch: &Batch) {
-        let end = self.present().run_until_done(batch);
-        self.shared.clock.advance_to_ns(end);
+    fn wait_for(&self, batch: &Arc<Batch>) {
+        if !lanes::wait(self, batch) {
+            let end = self.present().run_until_done(batch);
+            self.shared.clock.advance_to_ns(end);
+        }
+    }
+
+    /// Whether requests are complete by now.
+    pub(crate) fn has_done(&self, batch: &Batch) -> bool {
+        drop(self.present());
+        batch.is_done()
+    }
+
+    /// When something happens next.
+    pub(crate) fn next_event_ns(&self) -> Option<u64> {
+        self.present().next_event()
     }
 }
 

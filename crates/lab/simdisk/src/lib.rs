@@ -23,6 +23,7 @@
 //! * [`Stats`]: counters in the terms of the yFS paper (service time W, queueing time Z).
 //! * [`Trace`]: every request with its times; kept as text ([`TraceWriter`]). A [`TraceReader`] reads it one by one, and
 //!   those of fio, blktrace and others; [`Replay`] gives them to another model.
+//! * [`lanes`]: several programs that wait for the same disks, one at a time, on one clock.
 //! * [`Latencies`]: how long things took, the median and the rare long ones.
 //!
 //! Sources of the models' form: Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE Computer 27(3),
@@ -39,6 +40,7 @@ mod drive;
 mod file;
 mod host;
 mod hosts;
+pub mod lanes;
 mod latencies;
 mod model;
 mod sim;

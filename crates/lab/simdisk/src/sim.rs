@@ -220,6 +220,11 @@ impl Sim {
         batch
     }
 
+    /// When something happens next.
+    pub fn next_event(&self) -> Option<u64> {
+        self.drive.next_event()
+    }
+
     /// Everything up to `to` happens.
     pub fn catch_up(&mut self, to: u64) {
         while let Some(at) = self.drive.next_event().filter(|at| *at <= to) {

@@ -131,6 +131,10 @@ pub struct LabRunArgs {
     /// Runs of each workload; figures are means.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
+    /// Programs of each workload that run at the same time on one volume, each in a directory of its own; they share
+    /// the disk and one processor.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub lanes: u32,
     /// Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there
     /// are no figures of the paper.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

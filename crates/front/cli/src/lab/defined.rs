@@ -1,7 +1,6 @@
 //! Subjects that the command line defines.
 
-use super::subjects::{KNOWN, PEERS, listed, setup};
-use crate::show;
+use super::subjects::{KNOWN, PEERS, in_words, listed, setup};
 use anyhow::{Context, Result, anyhow, bail};
 use arbor_bench::measure::try_out;
 use arbor_bench::{Settings, Setup, Subject, System};
@@ -98,14 +97,6 @@ fn variant(of: &str, options: &str) -> Result<Setup<'static>> {
     setup.mount = format!("{},{options}", setup.mount);
     setup.engine.check_mount_options(&Options::parse(&setup.mount)).context("mount")?;
     Ok(setup)
-}
-
-fn in_words(setup: &Setup<'_>) -> String {
-    let mut words = vec![setup.engine.name().to_string()];
-    let options = [("mkfs", &setup.format), ("mount", &setup.mount)];
-    words.extend(options.iter().filter(|(_, o)| !o.is_empty()).map(|(what, options)| format!("{what} -o {options}")));
-    words.extend(setup.extra.iter().map(|(role, bytes)| format!("a {role} of {}", show::bytes(*bytes))));
-    words.join(", ")
 }
 
 #[cfg(test)]

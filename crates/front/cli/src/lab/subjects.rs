@@ -1,5 +1,6 @@
 //! What is compared: engines with their options, and file systems of the kernel.
 
+use crate::show;
 use anyhow::{Result, anyhow, bail};
 use arbor_bench::{Experiment, Setup, Subject, System};
 
@@ -33,6 +34,7 @@ const FFS_OF_THE_TIME: &str = "keep=sync,noreallocblks,spread,cache=8M";
 /// The paper's host has not enough memory for the 32 MB that are written and read; how much it has is not known.
 const LFS_CACHE: &str = "cache=8M";
 const YFS: &str = "block=16K,frag=2K,ag=178M,logsize=32M";
+const YFS_GROUPS: &str = "block=16K,frag=2K,ag=178M,logsize=32M,groups=all";
 const FFS: &str = "block=16K,frag=2K,cg=178M,journal=0";
 /// 128 MB of memory; of changed buffers, FreeBSD 4 keeps 390 of 16 KiB there: with nbuf = 50 + 65536 / 64 +
 /// (131072 - 65536) * 2 / (64 * 5) = 1483 (i386/machdep.c), a quarter of them and 20 (kern/vfs_bio.c,
@@ -63,6 +65,70 @@ pub(super) const KNOWN: &[Known] = &[
         format: YFS,
         mount: CACHE,
         extra: &[("log", 32 << 20)],
+    },
+    Known {
+        name: "yFS-ours",
+        about: "yFS as it is used: groups as they are needed, space allocated late, several calls in one log entry.",
+        engine: "yfs",
+        format: YFS,
+        mount: CACHE,
+        extra: &[],
+    },
+    Known {
+        name: "yFS-paper",
+        about: "yFS as its paper describes it: all groups in use, space allocated by each write, a log entry for each call.",
+        engine: "yfs",
+        format: YFS_GROUPS,
+        mount: "cache=128M,dirty=6240K,nodelay,nowindows,nocompound",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-paper-noinline",
+        about: "yFS as its paper describes it, but without data in inodes.",
+        engine: "yfs",
+        format: YFS_GROUPS,
+        mount: "cache=128M,dirty=6240K,nodelay,nowindows,nocompound,noinline",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-groups",
+        about: "yFS with all groups in use from the beginning.",
+        engine: "yfs",
+        format: YFS_GROUPS,
+        mount: CACHE,
+        extra: &[],
+    },
+    Known {
+        name: "yFS-nodelay",
+        about: "yFS that allocates space when files are written.",
+        engine: "yfs",
+        format: YFS,
+        mount: "cache=128M,dirty=6240K,nodelay",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-nowindows",
+        about: "yFS that does not read what lies beside metadata and small files.",
+        engine: "yfs",
+        format: YFS,
+        mount: "cache=128M,dirty=6240K,nowindows",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-nocompound",
+        about: "yFS that logs the transaction of each call by itself.",
+        engine: "yfs",
+        format: YFS,
+        mount: "cache=128M,dirty=6240K,nocompound",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-noinline",
+        about: "yFS without data in inodes.",
+        engine: "yfs",
+        format: YFS,
+        mount: "cache=128M,dirty=6240K,noinline",
+        extra: &[],
     },
     Known {
         name: "FFS-SU",
@@ -143,6 +209,14 @@ pub(super) const KNOWN: &[Known] = &[
         engine: "lfs",
         format: LFS_DATABASE,
         mount: "cache=4M,dirty=1M",
+        extra: &[],
+    },
+    Known {
+        name: "LFS-cleaned-greedy",
+        about: "The same, which cleans what lives least and does not sort what it moves.",
+        engine: "lfs",
+        format: LFS_DATABASE,
+        mount: "cache=4M,dirty=1M,clean=greedy,agesort=off",
         extra: &[],
     },
     Known {
@@ -451,6 +525,9 @@ pub(super) const KNOWN: &[Known] = &[
     },
 ];
 
+/// The subject whose options those of the paper have where all is as the paper describes it: what is ours and not the paper's is off.
+const AS_DESCRIBED: (&[&str], &str) = (&["yFS-inline", "yFS-external"], "yFS-paper");
+
 /// A file system of the kernel as `arbor lab list` shows it.
 pub(in crate::lab) struct Peer {
     pub name: &'static str,
@@ -532,11 +609,25 @@ pub(super) fn chosen(
     let ours = KNOWN.iter().filter(|k| is_named(k.name) && (engines.is_empty() || has(engines, k.engine)));
     let peers = PEERS.iter().filter(|p| engines.is_empty() && has(names, p.name));
     let peers = peers.map(|p| Ok(Subject { name: p.name.into(), system: peer(p)?, setup: None }));
-    ours.map(subject).chain(peers).collect()
+    ours.map(|known| subject(experiment, known)).chain(peers).collect()
 }
 
-fn subject(known: &Known) -> Result<Subject<'static>> {
-    Ok(Subject { name: known.name.into(), system: System::Engine(setup(known)?), setup: None })
+fn subject(experiment: &Experiment, known: &Known) -> Result<Subject<'static>> {
+    let (names, described) = AS_DESCRIBED;
+    let is_described = experiment.is_as_described() && names.contains(&known.name);
+    let options = KNOWN.iter().find(|k| is_described && k.name == described).unwrap_or(known);
+    let setup = setup(&Known { format: options.format, mount: options.mount, ..*known })?;
+    let words = is_described.then(|| in_words(&setup));
+    Ok(Subject { name: known.name.into(), setup: words, system: System::Engine(setup) })
+}
+
+/// Engine and options.
+pub(super) fn in_words(setup: &Setup<'_>) -> String {
+    let mut words = vec![setup.engine.name().to_string()];
+    let options = [("mkfs", &setup.format), ("mount", &setup.mount)];
+    words.extend(options.iter().filter(|(_, o)| !o.is_empty()).map(|(what, options)| format!("{what} -o {options}")));
+    words.extend(setup.extra.iter().map(|(role, bytes)| format!("a {role} of {}", show::bytes(*bytes))));
+    words.join(", ")
 }
 
 pub(super) fn setup(known: &Known) -> Result<Setup<'static>> {

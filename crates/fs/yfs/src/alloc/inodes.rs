@@ -19,8 +19,20 @@ impl Core {
         let reserve = (per_dir >> geom.frag_shift).min(u64::from(geom.ag_frags as u32) / 4) as u32;
         let free: u64 = self.space.ags().take(used as usize).map(|a| u64::from(a.free())).sum();
         let least = ((free / u64::from(used)) as u32 / 4 * 3).max(reserve);
-        let from = if parent == root { self.space.ags().map(|a| a.dirs).sum::<u32>() % used } else { home };
+        let from = if parent == root { self.draw_group(used) } else { home };
         (0..used).map(|i| (from + i) % used).find(|&ag| self.space[ag].free() >= least).unwrap_or(home)
+    }
+
+    /// The AG where a directory under the root would like to be. Where all are in use it is drawn, as the paper does
+    /// (6.4): the count of directories is the seed.
+    fn draw_group(&self, used: u32) -> u32 {
+        let dirs = self.space.ags().map(|a| a.dirs).sum::<u32>();
+        if used < self.geom.ag_count {
+            return dirs % used;
+        }
+        let drawn =
+            u64::from(dirs).wrapping_add(u64::from(self.geom.hash_seed) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        ((drawn ^ drawn >> 32) as u32) % used
     }
 
     /// Takes a free inode in `ag` if possible, else in another.

@@ -135,7 +135,7 @@ impl Core {
             return;
         }
         self.log.note_commit(now);
-        if self.tx.bytes() > self.log.compound() {
+        if self.tx.bytes() > self.log.compound() || !self.ways.compound {
             self.close_tx();
         }
         self.look();

@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use crate::validate::MAX_SIZE;
 use crate::volume::{Core, Volume};
 use arbor_base::cache::FileBlock;
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result};
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Time};
 
 /// Extents that a preallocation makes at a time: no more nodes than it has asked for.
 const UNWRITTEN_EXTENTS: u32 = 128;
@@ -92,6 +92,18 @@ impl Volume {
         Ok(())
     }
 
+    /// Allocates space for bytes that were just written, instead of when they are written back.
+    pub(crate) fn place(&self, ino: Ino, mut offset: u64, end: u64) -> Result<()> {
+        while offset < end {
+            offset = match self.change(|core, now| core.place_pages(ino, offset, end, now)) {
+                // Write-back has reserved what it needs.
+                Err(e) if e.errno() == Errno::ENOSPC => end,
+                placed => placed?,
+            };
+        }
+        Ok(())
+    }
+
     /// Makes [offset, end) read as zeros: whole pages become a hole, the rest is overwritten.
     fn punch(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
         let (ps, size) = {
@@ -150,6 +162,33 @@ impl Core {
     fn given_frags(&self, offset: u64, end: u64) -> (u64, u64) {
         let (ps, pf) = (self.page_size(), self.page_frags());
         (offset / ps * pf, end.div_ceil(ps) * pf)
+    }
+
+    /// Allocates the holes in the dirty pages of [offset, end) as unwritten extents; returns where it stopped.
+    fn place_pages(&mut self, ino: Ino, offset: u64, end: u64, now: Time) -> Result<u64> {
+        let mut i = self.iget(ino)?;
+        let (size, is_inline) = (self.size_of(&i), i.format() == Format::Inline);
+        // What is in an inode leaves it only as it is written.
+        if is_inline && (i.d.size.get() > 0 || self.ways.inline && size <= self.area_len(&i) as u64) {
+            return Ok(end);
+        }
+        let (fs, (lo, hi)) = (self.geom.frag_size(), self.given_frags(offset, end));
+        let hi = hi.min(size.div_ceil(fs));
+        let holes = if lo < hi { self.holes(&i, lo, hi)? } else { 0 };
+        if holes == 0 {
+            return Ok(end);
+        }
+        self.need_space(holes)?;
+        self.need_runs(8)?;
+        self.begin()?;
+        if is_inline {
+            self.area_clear(&i)?;
+            i.d.format = Format::Extent as u8;
+        }
+        let at = self.allocate_unwritten(&mut i, lo, hi)?;
+        self.iput(&i)?;
+        self.commit(now);
+        Ok(if at < hi { at * fs } else { end })
     }
 
     /// Allocates the holes in [lo, hi) as unwritten extents, until the transaction is large enough; returns where it

@@ -113,7 +113,7 @@ impl Core {
                 self.page_write(ino, size, &[]);
             }
         } else if i.format() == Format::Inline {
-            if to > self.area_len(&i) as u64 {
+            if to > self.area_len(&i) as u64 || !self.ways.inline {
                 self.reserve(&i, (0, 0), (size, to), 0, now)?;
             }
             self.inline_to_page(&i)?;

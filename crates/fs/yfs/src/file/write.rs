@@ -28,7 +28,7 @@ impl Core {
         let (first, last) = (offset / ps, (end - 1) / ps);
         if i.format() != Format::Inline {
             self.want_edges(&i, size, offset, end)?;
-        } else if end <= self.area_len(&i) as u64 && !self.delayed.has(ino) {
+        } else if self.ways.inline && end <= self.area_len(&i) as u64 && !self.delayed.has(ino) {
             return self.write_inline(i, offset, data, now);
         }
         match self.reserve(&i, (first, last), (size, size.max(end)), offset, now) {

@@ -125,7 +125,8 @@ impl Core {
         i.d.set_mtime(mtime);
         i.d.set_ctime(ctime);
         if i.format() == Format::Inline {
-            if size <= self.area_len(&i) as u64 && !no_inline {
+            let stays = self.ways.inline || self.cache.dirty_pages(ino, 0).next().is_none();
+            if size <= self.area_len(&i) as u64 && !no_inline && stays {
                 self.flush_inline(&mut i, size)?;
                 self.delayed.remove(ino);
                 return Ok(true);

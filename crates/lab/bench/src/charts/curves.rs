@@ -123,8 +123,7 @@ impl<'a> Panel<'a> {
     fn draw(&self, canvas: &mut Canvas, points: &[Point]) {
         let (left, right) = (self.x.from, self.x.from + self.x.length);
         let (top, bottom) = (self.y.from + self.y.length, self.y.from);
-        let unit = if self.chart.relative { "%" } else { self.chart.quantity.name().1 };
-        canvas.text(left - LEFT, top - 20.0, "h", &named(self.chart.title, unit));
+        canvas.text(left - LEFT, top - 20.0, "h", &named(self.chart.title, self.chart.unit()));
         for tick in self.y.ticks() {
             let y = self.y.at(tick);
             canvas.put(format_args!("<path d=\"M{left:.1} {y:.1}H{right:.1}\" fill=\"none\" stroke=\"{GRID}\"/>"));
@@ -186,7 +185,7 @@ pub(super) fn error_bar(canvas: &mut Canvas, path: &str, colour: &str) {
 
 /// A chart with bars, a group for each part.
 fn bars(canvas: &mut Canvas, chart: &Chart, lines: &[(String, Vec<Option<Interval>>)], left: f64) {
-    canvas.text(left, canvas.y + 14.0, "h", &named(chart.title, chart.quantity.name().1));
+    canvas.text(left, canvas.y + 14.0, "h", &named(chart.title, chart.unit()));
     canvas.y += 26.0;
     let figures = lines.iter().flat_map(|l| l.1.iter().flatten()).flat_map(|f| [f.mean, f.ends().1]);
     let scale = Scale::new(figures, chart.log, left + 128.0, PANEL - 128.0 - 56.0);

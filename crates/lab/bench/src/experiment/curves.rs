@@ -63,6 +63,8 @@ pub struct Chart {
     pub log: bool,
     /// Whether all is shown as percent of the figure with the least `x`.
     pub relative: bool,
+    /// Instead of a subject's figure: that of this one over it.
+    pub over: Option<&'static str>,
     /// Instead of all workloads: one, over classes.
     pub classes: Option<Classes>,
 }
@@ -81,7 +83,16 @@ pub struct Classes {
 impl Chart {
     /// Lines or bars of a quantity.
     pub const fn new(title: &'static str, parts: &'static [&'static str], quantity: Quantity) -> Chart {
-        Chart { title, parts, quantity, log: false, relative: false, classes: None }
+        Chart { title, parts, quantity, log: false, relative: false, over: None, classes: None }
+    }
+
+    /// The unit of what it shows.
+    pub fn unit(&self) -> &'static str {
+        match (self.over, self.relative) {
+            (Some(_), _) => "",
+            (None, true) => "%",
+            (None, false) => self.quantity.name().1,
+        }
     }
 
     /// Whether it shows a quantity of a part.

@@ -35,6 +35,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             quantity: Quantity::Throughput,
             log: false,
             relative: false,
+            over: None,
             classes: None,
         }],
         statements: &[

@@ -32,6 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
             quantity: Quantity::FileRate,
             log: false,
             relative: false,
+            over: None,
             classes: None,
         }],
         statements: &[

@@ -84,6 +84,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 quantity: Quantity::TransactionRate,
                 log: false,
                 relative: false,
+                over: None,
                 classes: None,
             },
             Chart {
@@ -92,6 +93,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 quantity: Quantity::WriteCost,
                 log: false,
                 relative: false,
+                over: None,
                 classes: None,
             },
         ],

@@ -24,7 +24,10 @@ const RECORD_BYTES: u64 = 100;
 const PER_BRANCH: (u64, u64) = (100_000, 10);
 /// Unit of the calls that load the data base, bytes.
 const LOAD_BYTES: u32 = 64 << 10;
+/// The phase in which nothing is asked for.
+const IDLE: &str = "idle";
 
+const FILLER: &str = "filler";
 const ACCOUNT: &str = "account";
 const HISTORY: &str = "history";
 
@@ -43,6 +46,10 @@ pub struct TpcB {
     pub warm_up: u64,
     /// Transactions that are measured.
     pub transactions: u64,
+    /// Size of a file that lies there before and is not used, bytes.
+    pub filler_bytes: u64,
+    /// After so many transactions nothing is asked for so long, ns.
+    pub idle: Option<(u64, u64)>,
 }
 
 impl Default for TpcB {
@@ -54,6 +61,8 @@ impl Default for TpcB {
             history_bytes: 50,
             warm_up: 10_000,
             transactions: 10_000,
+            filler_bytes: 0,
+            idle: None,
         }
     }
 }
@@ -128,6 +137,10 @@ impl Run {
     fn load(&self, out: &mut Vec<Op>) {
         let create = |name: &str| Op::Create { dir: Dir::ROOT, name: name.into() };
         out.push(Op::Phase(TpcB::PHASES[0]));
+        if self.spec.filler_bytes > 0 {
+            let len = self.spec.filler_bytes;
+            out.extend([create(FILLER), Op::Write { offset: 0, len, io: LOAD_BYTES, tag: 0 }, Op::Fsync, Op::Close]);
+        }
         for (name, len) in self.spec.small_files() {
             out.extend([create(name), Op::Write { offset: 0, len, io: LOAD_BYTES, tag: 0 }, Op::Close]);
         }
@@ -176,6 +189,12 @@ impl Program for Run {
                     out.push(Op::Phase(TpcB::PHASES[2]));
                 }
                 self.transaction(n + 1, out);
+                if let Some((_, ns)) = self.spec.idle.filter(|(each, _)| (n + 1).is_multiple_of(*each)) {
+                    let is_measured = n >= warm_up;
+                    out.extend(is_measured.then_some(Op::Phase(IDLE)));
+                    out.push(Op::Think { ns });
+                    out.extend(is_measured.then_some(Op::Phase(TpcB::PHASES[2])));
+                }
                 self.at = At::Transaction(n + 1);
             }
             At::Transaction(_) => {
@@ -238,6 +257,18 @@ mod tests {
             })
         };
         assert!(offsets(true).chain(offsets(false)).all(|at| at % 4096 == 0 && at < 40 << 20));
+    }
+
+    #[test]
+    fn what_is_idle_is_not_measured() {
+        let spec =
+            TpcB { account_bytes: 1 << 20, warm_up: 20, transactions: 30, idle: Some((10, 7)), ..TpcB::default() };
+        let (mut program, mut ops) = (spec.program(1), Vec::new());
+        while program.step(&mut ops) {}
+        let marks: Vec<_> = ops.iter().filter(|op| matches!(op, Op::Phase(_) | Op::Think { .. })).skip(2).collect();
+        let [idle, busy, think] = [Op::Phase(IDLE), Op::Phase(TpcB::PHASES[2]), Op::Think { ns: 7 }];
+        assert_eq!(marks[..4], [&think, &think, &busy, &idle]);
+        assert_eq!(marks[4..], [&think, &busy, &idle, &think, &busy, &idle, &think, &busy]);
     }
 
     #[test]

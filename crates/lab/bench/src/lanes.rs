@@ -1,0 +1,175 @@
+//! A workload by several programs at once: the same one in as many lanes ([`arbor_simdisk::lanes`]), each in a directory of
+//! its own and with a seed of its own.
+//!
+//! Phases begin when all lanes have come to them, and so does a remount. Counts of a phase are those of all lanes. The time of the
+//! processor is not known then, since each lane has a thread of its own.
+
+use crate::experiment::Case;
+use crate::ground::{Counts, Event, Outcome, Phase, Stoppable, run};
+use crate::library::{Charge, Leave, Library};
+use crate::measure::program;
+use arbor_base::vfs::{Cx, Errno, Error, FileSystem, Result};
+use arbor_simdisk::{Latencies, SimClock, lanes};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How far the seeds of two lanes are apart: those of runs count up from 1.
+const SEEDS: u64 = 1000;
+
+/// What all lanes do.
+pub(crate) struct Work<'a> {
+    pub lanes: u32,
+    pub cases: &'a [Case],
+    pub divisor: u32,
+    pub capacity_bytes: u64,
+    pub seed: u64,
+    pub reads_ns: &'a [u64],
+    pub charge: Charge,
+    pub clock: Arc<SimClock>,
+    pub stop: &'a AtomicBool,
+}
+
+/// What all lanes have come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// A phase begins.
+    Phase(&'static str),
+    /// The volume is to be mounted anew.
+    Remount(Leave),
+}
+
+#[derive(Default)]
+struct Common {
+    fs: Mutex<Option<Arc<dyn FileSystem>>>,
+    wishes: Mutex<Vec<Meeting>>,
+    calls: Mutex<Latencies>,
+}
+
+/// Does it on a mounted volume, which `acts` may mount anew; it is also told how long calls have taken since the last phase began.
+/// Returns what the programs did, and the volume.
+pub(crate) fn work(
+    work: &Work<'_>,
+    fs: Arc<dyn FileSystem>,
+    acts: &mut dyn FnMut(Meeting, Arc<dyn FileSystem>, Latencies) -> Result<Arc<dyn FileSystem>>,
+) -> std::result::Result<(Outcome, Arc<dyn FileSystem>, Latencies), String> {
+    for lane in 0..work.lanes {
+        fs.mkdir(&Cx::default(), fs.root(), home(lane as usize).as_bytes(), 0o755)
+            .map(|made| fs.forget(made.ino, 1))
+            .map_err(|e| format!("a directory for each lane: {e}"))?;
+    }
+    let common = Common { fs: Mutex::new(Some(fs)), ..Common::default() };
+    let mut failure = None;
+    let done = lanes::run(
+        work.lanes as usize,
+        |lane| work.lane(&common, lane),
+        || {
+            if let Err(e) = common.act(acts) {
+                failure.get_or_insert(e);
+            }
+        },
+    );
+    if let Some(e) = failure {
+        return Err(e);
+    }
+    let all = done.into_iter().collect::<std::result::Result<Vec<Outcome>, String>>()?;
+    let fs = held(&common.fs).take().ok_or("the volume is gone")?;
+    let calls = std::mem::take(&mut *held(&common.calls));
+    Ok((together(all), fs, calls))
+}
+
+fn home(lane: usize) -> String {
+    format!("lane{lane}")
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Work<'_> {
+    fn lane(&self, common: &Common, lane: usize) -> std::result::Result<Outcome, String> {
+        let seed = self.seed.wrapping_add(SEEDS * lane as u64);
+        let mut program = program(self.cases, (self.divisor, self.capacity_bytes), seed, self.reads_ns);
+        let remount = |fs: Arc<dyn FileSystem>, leave| {
+            drop(fs);
+            common.meet(Meeting::Remount(leave));
+            common.fs()
+        };
+        let fs = common.fs().map_err(|e| e.to_string())?;
+        let library = Library::new(fs, self.clock.clone(), self.charge, Box::new(remount)).at_home(home(lane));
+        let calls = library.latencies();
+        let mut ground = Stoppable { ground: library, stop: self.stop };
+        let mut event = |event| {
+            if let Event::Phase(name) = event {
+                held(&common.calls).merge(&calls.take());
+                common.meet(Meeting::Phase(name));
+            }
+        };
+        let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| format!("lane {lane}: {e}"));
+        held(&common.calls).merge(&calls.take());
+        drop(ground.into_inner().into_inner());
+        outcome
+    }
+}
+
+impl Common {
+    fn fs(&self) -> Result<Arc<dyn FileSystem>> {
+        held(&self.fs).clone().ok_or(Error::Errno(Errno::EIO))
+    }
+
+    fn meet(&self, wish: Meeting) {
+        held(&self.wishes).push(wish);
+        lanes::meet();
+    }
+
+    /// Does what all lanes that have met want.
+    fn act(
+        &self,
+        acts: &mut dyn FnMut(Meeting, Arc<dyn FileSystem>, Latencies) -> Result<Arc<dyn FileSystem>>,
+    ) -> std::result::Result<(), String> {
+        let wishes = std::mem::take(&mut *held(&self.wishes));
+        let Some(wish) = wishes.first().copied() else { return Ok(()) };
+        if let Some(other) = wishes.iter().find(|other| **other != wish) {
+            return Err(format!("lanes do not do the same: {wish:?} and {other:?}"));
+        }
+        let calls = match wish {
+            Meeting::Phase(_) => std::mem::take(&mut *held(&self.calls)),
+            Meeting::Remount(_) => Latencies::default(),
+        };
+        let Some(fs) = held(&self.fs).take() else { return Ok(()) };
+        let fs = acts(wish, fs, calls).map_err(|e| e.to_string())?;
+        *held(&self.fs) = Some(fs);
+        Ok(())
+    }
+}
+
+/// What all programs did, phase by phase.
+fn together(all: Vec<Outcome>) -> Outcome {
+    let mut all = all.into_iter();
+    let mut sum = all.next().unwrap_or_default();
+    for one in all {
+        for (n, phase) in one.phases.into_iter().enumerate() {
+            match sum.phases.get_mut(n) {
+                Some(Phase { counts, .. }) => *counts = added(*counts, phase.counts),
+                None => sum.phases.push(phase),
+            }
+        }
+        sum.digest.add(&one.digest);
+    }
+    sum
+}
+
+fn added(a: Counts, b: Counts) -> Counts {
+    Counts {
+        ops: a.ops + b.ops,
+        calls: a.calls + b.calls,
+        files_made: a.files_made + b.files_made,
+        dirs_made: a.dirs_made + b.dirs_made,
+        files_opened: a.files_opened + b.files_opened,
+        files_removed: a.files_removed + b.files_removed,
+        dirs_removed: a.dirs_removed + b.dirs_removed,
+        renamed: a.renamed + b.renamed,
+        transactions: a.transactions + b.transactions,
+        read_bytes: a.read_bytes + b.read_bytes,
+        written_bytes: a.written_bytes + b.written_bytes,
+    }
+}
