@@ -467,6 +467,32 @@ fn several_programs_share_a_disk_and_repeat() {
     }
 }
 
+/// Requests to a log on the same disk are counted, and take it from one end to the other.
+#[test]
+fn a_log_may_lie_beside_its_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let figures = |log: &str| {
+        let subject = format!("mine=yfs:log={log}:dirty=1M");
+        let args = ["run", "yfs-table3", "--subject", &subject, "--alone", "--divisor", "50", "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &args);
+        assert_eq!(code, 0, "{out}{err}");
+        let rows = virtual_rows(&dir.path().join("rows.json"));
+        let of = |metric: &str| {
+            rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("{metric}"))["ours"].as_f64().unwrap()
+        };
+        (of("extraction, transferred"), of("extraction, disk time, log"), of("extraction, elapsed time"))
+    };
+    let (own, start, end) = (figures("8M"), figures("8M@start"), figures("8M@end"));
+    assert_eq!(own.1, 0.0, "a disk of its own is not counted");
+    for beside in [start, end] {
+        assert!(beside.1 > 0.0 && beside.0 > own.0 && beside.2 > own.2, "{beside:?}, on a disk of its own {own:?}");
+    }
+    assert!(end.2 > start.2, "files lie at the beginning of the disk: {start:?}, {end:?}");
+    let args = ["run", "yfs-table3", "--subject", "mine=yfs:log=100G@end", "--alone"];
+    let (code, _, err) = lab(dir.path(), &args);
+    assert!(code != 0 && err.contains("do not fit on"), "{code} {err}");
+}
+
 #[test]
 fn own_subjects_run_beside_the_papers() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ pub use charts::Drawing;
 pub use conditions::Conditions;
 pub use experiment::Experiment;
 pub use figures::{Figures, Setting};
-pub use measure::{More, Settings, Setup, Subject, System};
+pub use measure::{Extra, More, Place, Settings, Setup, Subject, System};
 pub use record::{Kept, Traced, Traces};
 pub use report::report;
 pub use rows::{Progress, Results, Row, from_json, run, to_json};

@@ -9,14 +9,15 @@ use crate::op::{Op, Program};
 use crate::picture::{Map, Picture};
 use crate::record::{Kept, Recorder, Traces};
 use crate::workload::primitive::{Chain, Ops};
-use arbor_base::device::{Device, Kind, MemDevice};
+use arbor_base::device::{Device, Kind, MemDevice, OffsetDevice};
 use arbor_base::vfs::{
-    Clock, Devices, Engine, Errno, Error, FileSystem, FormatOptions, MountOptions, Options, Result, Time,
+    Clock, Devices, Engine, Errno, Error, FileSystem, FormatOptions, MountOptions, Options, Region, Result, Time,
 };
 use arbor_simdisk::{HostQueue, Latencies, Model, SimClock, SimDevice, SsdStats, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -51,12 +52,56 @@ pub struct Setup<'a> {
     pub format: String,
     /// Options of mount, as after `-o`.
     pub mount: String,
-    /// Further devices by role, and their sizes in bytes: each at the beginning of a disk of its own of the same
-    /// model, whose requests are not counted, as in the paper.
-    pub extra: Vec<(String, u64)>,
+    /// Further devices.
+    pub extra: Vec<Extra>,
+}
+
+/// A further device of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// What it is to the engine.
+    pub role: String,
+    /// Its size, bytes.
+    pub bytes: u64,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Where a volume lies on its disk, bytes, and by role the further devices beside it.
+type Places = (Range<u64>, BTreeMap<String, Range<u64>>);
+
+/// Where a further device lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At the beginning of a disk of its own of the same model, whose requests are not counted, as in the yFS paper.
+    Own,
+    /// On the disk of the volume, before it.
+    Before,
+    /// On the disk of the volume, after it.
+    After,
 }
 
 impl Setup<'_> {
+    /// Where the volume lies on its disk, of so many bytes or on all of it, and further devices beside it.
+    fn places(&self, volume_bytes: Option<u64>, capacity: u64) -> std::result::Result<Places, String> {
+        let on = |place| self.extra.iter().filter(move |extra| extra.place == place);
+        let sum = |place| on(place).map(|extra| extra.bytes).sum::<u64>();
+        let (before, after) = (sum(Place::Before), sum(Place::After));
+        let left = capacity.saturating_sub(before.saturating_add(after));
+        let len = volume_bytes.unwrap_or(left);
+        if len == 0 || len > left {
+            return Err(format!("a volume of {len} bytes and what lies beside it do not fit on {capacity} bytes"));
+        }
+        let (volume, mut beside) = (before..before + len, BTreeMap::new());
+        for (place, mut at) in [(Place::Before, 0), (Place::After, volume.end)] {
+            for extra in on(place) {
+                beside.insert(extra.role.clone(), at..at + extra.bytes);
+                at += extra.bytes;
+            }
+        }
+        Ok((volume, beside))
+    }
+
     /// Its options of mount on the host of a run.
     fn mount_on(&self, settings: &Settings) -> Options {
         const KEY: &str = "dirtybuffers";
@@ -399,6 +444,10 @@ struct Bench<'a> {
     /// What the simulated disks keep their bytes in; looked at without taking time.
     memory: MemDevice,
     disk: SimDevice,
+    /// Where the volume lies on the disk, and the further devices that lie there too, bytes.
+    volume: Range<u64>,
+    beside: BTreeMap<String, Range<u64>>,
+    /// Further devices on disks of their own.
     extra: BTreeMap<String, (MemDevice, SimDevice)>,
     meter: RefCell<Meter>,
     /// Whether maps are wanted, and those made.
@@ -421,28 +470,48 @@ impl<'a> Bench<'a> {
             let inner = Arc::new(memory.clone());
             SimDevice::new(inner, model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
         };
-        let (memory, disk) = device(volume_bytes.unwrap_or(model.capacity_bytes()))?;
-        let extra = setup.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
+        let (volume, beside) = setup.places(volume_bytes, model.capacity_bytes())?;
+        let end = beside.values().map(|area| area.end).max().unwrap_or(0).max(volume.end);
+        let (memory, disk) = device(end)?;
+        let own = setup.extra.iter().filter(|extra| extra.place == Place::Own);
+        let extra = own.map(|extra| Ok((extra.role.clone(), device(extra.bytes)?)));
         let extra = extra.collect::<std::result::Result<_, String>>()?;
         let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
-        let mount = setup.mount_on(settings);
-        Ok(Bench { setup, mount, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
+        let (mount, maps) = (setup.mount_on(settings), RefCell::default());
+        Ok(Bench { setup, mount, clock, memory, disk, volume, beside, extra, meter, with_maps, maps })
     }
 
-    fn devices(&self) -> Devices {
-        let extra = self.extra.iter().map(|(role, (_, sim))| (role.clone(), Arc::new(sim.clone()) as Arc<dyn Device>));
-        Devices { main: Arc::new(self.disk.clone()), extra: extra.collect() }
+    /// What the engine gets: areas of `disk`, and of further devices what `own` says.
+    fn devices_on<D: Device + Clone + 'static>(
+        &self,
+        disk: &D,
+        own: impl Fn(&(MemDevice, SimDevice)) -> Arc<dyn Device>,
+    ) -> Result<Devices> {
+        let area = |area: &Range<u64>| -> Result<Arc<dyn Device>> {
+            if self.beside.is_empty() {
+                return Ok(Arc::new(disk.clone()));
+            }
+            Ok(Arc::new(OffsetDevice::new(disk.clone(), area.start, area.end - area.start)?))
+        };
+        let beside = self.beside.iter().map(|(role, at)| Ok((role.clone(), area(at)?)));
+        let mut extra = beside.collect::<Result<BTreeMap<String, Arc<dyn Device>>>>()?;
+        extra.extend(self.extra.iter().map(|(role, device)| (role.clone(), own(device))));
+        Ok(Devices { main: area(&self.volume)?, extra })
+    }
+
+    fn devices(&self) -> Result<Devices> {
+        self.devices_on(&self.disk, |(_, sim)| Arc::new(sim.clone()))
     }
 
     fn format(&self) -> Result<()> {
         let options = Options::parse(&self.setup.format);
         let now = Clock::now(&*self.clock);
-        self.setup.engine.format(self.devices(), &FormatOptions { options, now, ..FormatOptions::default() })
+        self.setup.engine.format(self.devices()?, &FormatOptions { options, now, ..FormatOptions::default() })
     }
 
     fn mount(&self) -> Result<Arc<dyn FileSystem>> {
         let options = MountOptions { read_only: false, options: self.mount.clone() };
-        let fs = self.setup.engine.mount(self.devices(), &options, self.clock.clone())?;
+        let fs = self.setup.engine.mount(self.devices()?, &options, self.clock.clone())?;
         self.meter.borrow_mut().mounted(&fs);
         Ok(fs)
     }
@@ -471,13 +540,12 @@ impl<'a> Bench<'a> {
         if !self.with_maps {
             return Ok(());
         }
-        let extra = self.extra.iter().map(|(role, (memory, _))| {
-            let device: Arc<dyn Device> = Arc::new(memory.clone());
-            (role.clone(), device)
-        });
-        let devices = Devices { main: Arc::new(self.memory.clone()), extra: extra.collect() };
+        let devices = self.devices_on(&self.memory, |(memory, _)| Arc::new(memory.clone()))?;
         let mut map = Map::new(when, self.memory.geometry().size);
-        match self.setup.engine.describe(&devices, &mut |region| map.add(&region)) {
+        let from = self.volume.start;
+        match self.setup.engine.describe(&devices, &mut |region| {
+            map.add(&Region { offset: from + region.offset, ..region });
+        }) {
             // An engine that cannot say what lies where has no maps.
             Err(Error::Errno(Errno::EOPNOTSUPP)) => return Ok(()),
             described => described?,

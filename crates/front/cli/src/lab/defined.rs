@@ -3,7 +3,7 @@
 use super::subjects::{KNOWN, PEERS, in_words, listed, setup};
 use anyhow::{Context, Result, anyhow, bail};
 use arbor_bench::measure::try_out;
-use arbor_bench::{Settings, Setup, Subject, System};
+use arbor_bench::{Extra, Place, Settings, Setup, Subject, System};
 use arboretum::vfs::{Engine, Options};
 
 /// What `--subject` and `--with` say.
@@ -76,18 +76,27 @@ fn of_engine(text: &str) -> Result<Setup<'static>> {
         arboretum::engine(name).ok_or_else(|| anyhow!("no engine is called {name:?}; there are {}", known()))?;
     let format = Options::parse(format);
     let extra = further_devices(engine, &format).context("mkfs")?;
-    let format = Options(format.0.into_iter().filter(|(key, _)| !extra.iter().any(|(role, _)| role == key)).collect());
+    let format =
+        Options(format.0.into_iter().filter(|(key, _)| !extra.iter().any(|extra| extra.role == *key)).collect());
     format.check(engine.format_options()).context("mkfs")?;
     engine.check_mount_options(&Options::parse(mount)).context("mount")?;
     Ok(Setup { engine, format: format.to_string(), mount: mount.into(), extra })
 }
 
-fn further_devices(engine: &dyn Engine, format: &Options) -> Result<Vec<(String, u64)>> {
-    let mut extra = Vec::new();
+fn further_devices(engine: &dyn Engine, format: &Options) -> Result<Vec<Extra>> {
+    let mut all = Vec::new();
     for role in engine.extra_devices() {
-        extra.extend(format.size_from(role, 1)?.map(|bytes| (role.to_string(), bytes)));
+        let Some(value) = format.get(role) else { continue };
+        let (size, place) = match value.split_once('@') {
+            None => (value, Place::Own),
+            Some((size, "start")) => (size, Place::Before),
+            Some((size, "end")) => (size, Place::After),
+            Some((_, other)) => bail!("option {role}: {other:?} is no place on the disk: write @start or @end"),
+        };
+        let bytes = Options(vec![(role.to_string(), size.to_string())]).size_from(role, 1)?.unwrap_or_default();
+        all.push(Extra { role: role.to_string(), bytes, place });
     }
-    Ok(extra)
+    Ok(all)
 }
 
 /// A subject of the laboratory with further options of mount.
@@ -120,10 +129,21 @@ mod tests {
         let (name, mine) = &all.defined[0];
         assert_eq!((name.as_str(), mine.engine.name()), ("mine", "yfs"));
         assert_eq!((mine.format.as_str(), mine.mount.as_str()), ("block=16K,frag=2K", "cache=8M,dirty=2M"));
-        assert_eq!(mine.extra, [("log".to_string(), 32 << 20)]);
+        assert_eq!(mine.extra, [Extra { role: "log".into(), bytes: 32 << 20, place: Place::Own }]);
         let words = "yfs, mkfs -o block=16K,frag=2K, mount -o cache=8M,dirty=2M, a log of 32 MiB";
         let setups: Vec<_> = all.subjects().map(|s| s.setup.unwrap()).collect();
         assert_eq!(setups, [words, "ffs"]);
+    }
+
+    #[test]
+    fn a_further_device_may_lie_beside_the_volume() {
+        let all = asked(&["a=yfs:log=8M@start", "b=yfs:log=8M@end"], &[]).unwrap();
+        let places: Vec<_> = all.defined.iter().map(|(_, setup)| setup.extra[0].place).collect();
+        assert_eq!(places, [Place::Before, Place::After]);
+        let setups: Vec<_> = all.subjects().map(|s| s.setup.unwrap()).collect();
+        assert_eq!(setups, ["yfs, a log of 8 MiB before the volume", "yfs, a log of 8 MiB after the volume"]);
+        assert!(wrong(&["a=yfs:log=8M@here"], &[]).contains("\"here\" is no place on the disk"));
+        assert!(wrong(&["a=yfs:log=x@end"], &[]).contains("log"));
     }
 
     #[test]

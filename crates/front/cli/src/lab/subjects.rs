@@ -2,7 +2,7 @@
 
 use crate::show;
 use anyhow::{Result, anyhow, bail};
-use arbor_bench::{Experiment, Setup, Subject, System};
+use arbor_bench::{Experiment, Extra, Place, Setup, Subject, System};
 
 /// A subject as `arbor lab list` shows it.
 pub(super) struct Known {
@@ -626,14 +626,22 @@ pub(super) fn in_words(setup: &Setup<'_>) -> String {
     let mut words = vec![setup.engine.name().to_string()];
     let options = [("mkfs", &setup.format), ("mount", &setup.mount)];
     words.extend(options.iter().filter(|(_, o)| !o.is_empty()).map(|(what, options)| format!("{what} -o {options}")));
-    words.extend(setup.extra.iter().map(|(role, bytes)| format!("a {role} of {}", show::bytes(*bytes))));
+    words.extend(setup.extra.iter().map(|extra| {
+        let place = match extra.place {
+            Place::Own => "",
+            Place::Before => " before the volume",
+            Place::After => " after the volume",
+        };
+        format!("a {} of {}{place}", extra.role, show::bytes(extra.bytes))
+    }));
     words.join(", ")
 }
 
 pub(super) fn setup(known: &Known) -> Result<Setup<'static>> {
     let engine = arboretum::engine(known.engine).ok_or_else(|| anyhow!("no engine is called {:?}", known.engine))?;
     let (format, mount) = (known.format.into(), known.mount.into());
-    let extra = known.extra.iter().map(|(role, bytes)| (role.to_string(), *bytes)).collect();
+    let own = |(role, bytes): &(&str, u64)| Extra { role: role.to_string(), bytes: *bytes, place: Place::Own };
+    let extra = known.extra.iter().map(own).collect();
     Ok(Setup { engine, format, mount, extra })
 }
 
