@@ -213,7 +213,9 @@ impl Figures {
             for (what, quantities) in COUNTED {
                 let of = || rows.iter().filter(|row| row.is_of(quantities));
                 let ratios: Vec<_> = of().filter_map(|row| row.paper_ratio.zip(row.our_ratio)).collect();
-                let figures: Vec<f64> = of().filter_map(|row| row.paper.map(|paper| row.ours / paper)).collect();
+                // Of the log the paper has a bound, and no figure.
+                let figures = of().filter(|row| !row.is_of(&[Quantity::LogPerChange]));
+                let figures: Vec<f64> = figures.filter_map(|row| row.paper.map(|paper| row.ours / paper)).collect();
                 let counts = [
                     ratios.len(),
                     ratios.iter().filter(|(paper, ours)| is_same_side(*paper, *ours)).count(),

@@ -25,7 +25,8 @@ pub fn sheets(experiment: &Experiment, rows: &[Row]) -> Vec<Sheet> {
 }
 
 fn sheet(experiment: &Experiment, chart: &Chart, rows: &[Row]) -> Option<Sheet> {
-    let subjects = with_theory(subjects(experiment, rows), [chart]);
+    let mut subjects = with_theory(subjects(experiment, rows), [chart]);
+    subjects.retain(|subject| chart.over != Some(*subject));
     let lines: Vec<Vec<String>> = lines(experiment, chart, rows, &subjects)
         .into_iter()
         .map(|(name, figures)| {
@@ -95,8 +96,11 @@ pub(crate) fn points(
         if let Some((_, theory)) = chart.quantity.theory().filter(|(name, _)| *name == subject) {
             return Some(Interval::exact(theory(x)));
         }
-        if let Some(over) = chart.over {
+        if let Some(over) = chart.over.filter(|over| *over != subject) {
             return over_runs(&|m| m.ratio(over, subject, x, part, chart.quantity));
+        }
+        if chart.over.is_some() {
+            return None;
         }
         over_runs(&|m| {
             let base = if chart.relative { m.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };

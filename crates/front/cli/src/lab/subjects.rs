@@ -212,8 +212,16 @@ pub(super) const KNOWN: &[Known] = &[
         extra: &[],
     },
     Known {
+        name: "LFS-cleaned-unsorted",
+        about: "The same, which chooses by cost and benefit and does not sort what it moves by age, as BSD-LFS.",
+        engine: "lfs",
+        format: LFS_DATABASE,
+        mount: "cache=4M,dirty=1M,agesort=off",
+        extra: &[],
+    },
+    Known {
         name: "LFS-cleaned-greedy",
-        about: "The same, which cleans what lives least and does not sort what it moves.",
+        about: "The same, which cleans what lives least and does not sort what it moves by age.",
         engine: "lfs",
         format: LFS_DATABASE,
         mount: "cache=4M,dirty=1M,clean=greedy,agesort=off",

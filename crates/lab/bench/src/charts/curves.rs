@@ -8,8 +8,9 @@ use crate::rows::Row;
 use crate::sheets::{lines, named, points, with_theory};
 use crate::svg::{self, AXIS, Canvas, EDGE, GRID, WIDTH, fill, number, ticks};
 
-/// Colours of Okabe and Ito, one for each subject.
-const COLOURS: [&str; 7] = ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#2f2f2f"];
+/// Colours of Okabe and Ito, and two more, one for each subject.
+const COLOURS: [&str; 9] =
+    ["#d55e00", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#cc79a7", "#2f2f2f", "#b8ae00", "#999999"];
 /// Space for the figures of an axis, and between two charts.
 const LEFT: f64 = 52.0;
 const GAP: f64 = 24.0;
@@ -189,9 +190,13 @@ fn bars(canvas: &mut Canvas, chart: &Chart, lines: &[(String, Vec<Option<Interva
     canvas.y += 26.0;
     let figures = lines.iter().flat_map(|l| l.1.iter().flatten()).flat_map(|f| [f.mean, f.ends().1]);
     let scale = Scale::new(figures, chart.log, left + 128.0, PANEL - 128.0 - 56.0);
+    let top = canvas.y;
     for (name, figures) in lines {
         canvas.text(left, canvas.y + 12.0, "s", name);
         for (at, figure) in figures.iter().enumerate() {
+            if figure.is_none() && chart.over.is_some() {
+                continue;
+            }
             if let Some(figure) = figure {
                 let end = scale.at(figure.mean);
                 let width = (end - scale.from).max(1.5);
@@ -208,5 +213,16 @@ fn bars(canvas: &mut Canvas, chart: &Chart, lines: &[(String, Vec<Option<Interva
             canvas.y += BAR;
         }
         canvas.y += 10.0;
+    }
+    if chart.over.is_some() {
+        // Here both are equal.
+        canvas.vertical(
+            scale.at(1.0),
+            top - 2.0,
+            canvas.y - 6.0,
+            &format!("stroke=\"{AXIS}\" stroke-dasharray=\"4 3\""),
+        );
+        canvas.text(scale.at(1.0), canvas.y + 6.0, "v m", "1");
+        canvas.y += 12.0;
     }
 }
