@@ -3,14 +3,15 @@
 use arbor_bench::rows::is_negligible;
 use arbor_bench::sheets::{sheets, statements};
 use arbor_bench::{
-    Experiment, Figures, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run, to_json,
+    Experiment, Extra, Figures, Place, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run,
+    to_json,
 };
 use arbor_simdisk::Model;
 use arbor_yfs::Yfs;
 
 fn results(name: &str, runs: u32, divisor: u32) -> Results {
     let experiment = list().iter().find(|e| e.name == name).unwrap();
-    let subject = |name: &str, extra: &[(String, u64)]| Subject {
+    let subject = |name: &str, extra: &[Extra]| Subject {
         name: name.into(),
         system: System::Engine(Setup {
             engine: &Yfs,
@@ -20,7 +21,7 @@ fn results(name: &str, runs: u32, divisor: u32) -> Results {
         }),
         setup: None,
     };
-    let external = [("log".to_string(), 32 << 20)];
+    let external = [Extra { role: "log".into(), bytes: 32 << 20, place: Place::Own }];
     // The reference is played by a second yFS, so that there are ratios.
     let subjects = [subject("yFS-inline", &[]), subject("yFS-external", &external), subject("FFS-SU", &[])];
     let settings = Settings { runs, divisor, ..Settings::new(Model::named("st39140").unwrap()) };
