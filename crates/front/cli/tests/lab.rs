@@ -436,7 +436,6 @@ fn settings_reach_the_run() {
     assert!(elapsed(&["--runs", "2"]).1 > 0.0 && usual.1 == 0.0);
 }
 
-/// A subject that is not compiled in, beside those of the paper or alone.
 /// Programs on one disk wait at the same time: on an SSD that serves several requests at once, for less than one after the other.
 #[test]
 fn several_programs_share_a_disk_and_repeat() {
@@ -493,6 +492,7 @@ fn a_log_may_lie_beside_its_volume() {
     assert!(code != 0 && err.contains("do not fit on"), "{code} {err}");
 }
 
+/// A subject that is not compiled in, beside those of the paper or alone.
 #[test]
 fn own_subjects_run_beside_the_papers() {
     let dir = tempfile::tempdir().unwrap();

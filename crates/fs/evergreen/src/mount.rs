@@ -39,6 +39,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     match (core.take_newest(), opts.commit_at) {
         // The one that a repair would begin with, and those before it, can be looked at.
         (Err(Error::Corrupt(_)), Some(_)) => core.find_older().map(drop)?,
+        // The superblock may lead to another than the newest.
+        (Ok(()), Some(seq)) if seq > core.master.head.seq.get() => {
+            core.master = Master::default();
+            core.find_older().map(drop)?;
+        }
         (taken, _) => taken?,
     }
     if let Some(seq) = opts.commit_at {
@@ -97,7 +102,7 @@ impl Core {
     }
 
     /// Finds the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing
-    /// was written that this one has. Returns the number of the newest one, 0 if that is not known.
+    /// was written that this one has. If there is no newest one yet, the newest that is sound. Returns the number of the newest one, 0 if that is not known.
     fn find_older(&mut self) -> Result<u64> {
         let newest = self.master.head.seq.get();
         let before = if newest == 0 { u64::MAX } else { newest };

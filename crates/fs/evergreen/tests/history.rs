@@ -80,6 +80,24 @@ fn without_the_newest_those_before_it_are_there() {
     assert_eq!(damage::read(&dev, 0, 6 << 20), image, "nothing was written");
 }
 
+/// The superblock leads to the commit before: what a repair takes can be mounted.
+#[test]
+fn a_newer_commit_than_the_superblock_knows_is_there() {
+    let (dev, trees) = lives(6 << 20, &[RETAIN]);
+    let k = ImageCorruptor::new(dev.clone());
+    let masters = k.masters();
+    k.superblock(0, |sb| sb.master = masters[masters.len() - 2].1.into());
+    let report = damage::check(&Evergreen, dev.clone(), Repair::No);
+    let last = newest(&dev);
+    assert!(report.issues[0].text.contains(&format!("-o ro,commit_at={last} ")), "{:?}", report.issues);
+    for seq in [last, last - 1, last - 5] {
+        let fs = mount(&dev, &format!("commit_at={seq}"), true).unwrap_or_else(|e| panic!("commit {seq}: {e}"));
+        assert_eq!(Some(&damage::tree_in(&*fs)), trees.get(&seq), "commit {seq}");
+    }
+    let said = mount(&dev, &format!("commit_at={}", last + 1), true).err().expect("refused").to_string();
+    assert!(said.contains(&format!("there is no commit {}, ", last + 1)), "{said}");
+}
+
 #[test]
 fn what_cannot_be_mounted_says_why() {
     let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);

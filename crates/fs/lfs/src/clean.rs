@@ -62,6 +62,17 @@ struct Survivors {
     brought: Vec<Name>,
 }
 
+/// What steps of the cleaner in the background have gained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gained {
+    /// Of which value of [`Core::begun_ms`].
+    begun_ms: u64,
+    /// The most clean segments there have been.
+    most_clean: u32,
+    /// Steps since then.
+    steps: u32,
+}
+
 /// The result of marking the live blocks of a segment.
 struct Marked {
     read_bytes: u64,
@@ -105,13 +116,18 @@ impl Core {
     /// Whether the cleaner should work now, not only when the volume is idle.
     pub fn wants_cleaning(&self) -> bool {
         let few = (self.segs.clean.len() as u32) < self.water_marks().0;
-        few && self.opts.clean != Policy::Off && self.nothing_worth != Some(self.changed_ms)
+        few && self.opts.clean != Policy::Off
+            && self.nothing_worth.is_none_or(|(begun_ms, _)| begun_ms != self.begun_ms)
     }
 
     /// Does a step in the background, if one is due; returns the milliseconds until the next, if there is more to do.
     pub fn clean_in_background(&mut self, at: u64) -> Result<Option<u64>> {
-        if self.opts.clean == Policy::Off || self.nothing_worth == Some(self.changed_ms) {
+        let is_idle = at >= self.changed_ms + IDLE_MS;
+        if self.opts.clean == Policy::Off || self.nothing_worth == Some((self.begun_ms, true)) {
             return Ok(None);
+        }
+        if !is_idle && self.nothing_worth == Some((self.begun_ms, false)) {
+            return Ok(Some(IDLE_MS));
         }
         let (low, high) = self.water_marks();
         if (self.segs.clean.len() as u32) < low {
@@ -120,27 +136,29 @@ impl Core {
         if self.soon_clean() >= high {
             return Ok(None);
         }
-        if at < self.changed_ms + IDLE_MS && self.segs.clean.len() as u32 >= low {
+        if !is_idle && self.segs.clean.len() as u32 >= low {
             return Ok(Some(IDLE_MS));
         }
-        // What users have changed takes segments, whatever the cleaner gains.
+        // Before the segments are counted: a step begins with it, and it takes some whatever the step gains.
         self.write_group()?;
         let before = self.soon_clean();
         self.clean_step(STEP, MOST_LIVE_IDLE, self.opts.clean == Policy::Greedy)?;
-        if self.is_in_vain(before) {
-            self.nothing_worth = Some(self.changed_ms);
-            return Ok(None);
+        if self.is_in_vain(before, is_idle) {
+            self.nothing_worth = Some((self.begun_ms, is_idle));
+            return Ok((!is_idle).then_some(IDLE_MS));
         }
         Ok(Some(PAUSE_MS))
     }
 
-    /// Whether steps since the last change gain nothing any more; `before` segments were clean before this one. What a step moves
-    /// fills whole segments and a part of one, so a single one says little.
-    fn is_in_vain(&mut self, before: u32) -> bool {
-        let (now, after) = (self.changed_ms, self.soon_clean());
-        let (_, best, steps) = Some(self.gained).filter(|gained| gained.0 == now).unwrap_or((now, before, 0));
-        self.gained = if after > best { (now, after, 0) } else { (now, best, steps + 1) };
-        self.gained.2 >= IN_VAIN
+    /// Whether steps gain nothing any more; `before` segments were clean before this one. What a step moves fills whole segments
+    /// and a part of one, so on an idle volume a single one says little.
+    fn is_in_vain(&mut self, before: u32, is_idle: bool) -> bool {
+        let (begun_ms, after) = (self.begun_ms, self.soon_clean());
+        let known = self.gained.filter(|gained| gained.begun_ms == begun_ms);
+        let Gained { most_clean, steps, .. } = known.unwrap_or(Gained { begun_ms, most_clean: before, steps: 0 });
+        let steps = if after > most_clean { 0 } else { steps + 1 };
+        self.gained = Some(Gained { begun_ms, most_clean: most_clean.max(after), steps });
+        steps >= if is_idle { IN_VAIN } else { 1 }
     }
 
     /// Segments that are clean, or will be after two checkpoints.
@@ -213,10 +231,13 @@ impl Core {
         }
         let head = if self.open_cold()? { COLD } else { HOT };
         self.count_found();
-        let (room, changed_ms) = (self.room_to_clean(), self.changed_ms);
+        let (room, begun_ms) = (self.room_to_clean(), self.begun_ms);
         let (mut done, mut found, mut left) = (Cleaned::default(), Survivors::default(), Vec::new());
         for seg in victims {
-            let marked = self.mark_live(Seg(seg), room, &mut found)?;
+            self.is_writing = true;
+            let marked = self.mark_live(Seg(seg), room, &mut found);
+            self.is_writing = false;
+            let marked = marked?;
             done.segments += 1;
             done.read_bytes += marked.read_bytes;
             if !marked.complete {
@@ -228,7 +249,7 @@ impl Core {
         if !batch.blocks.is_empty() || !batch.inodes.is_empty() {
             self.write_batch(&batch, head)?;
         }
-        self.changed_ms = changed_ms;
+        self.begun_ms = begun_ms;
         for name in found.brought {
             self.cache.remove(name);
         }

@@ -165,6 +165,13 @@ impl Core {
 
     /// Writes a group at one of the heads of the log.
     pub fn write_batch(&mut self, batch: &Batch, head: usize) -> Result<()> {
+        self.is_writing = true;
+        let done = self.place_batch(batch, head);
+        self.is_writing = false;
+        done
+    }
+
+    fn place_batch(&mut self, batch: &Batch, head: usize) -> Result<()> {
         let (parts, log) = self.plan(batch, head)?;
         self.apply_usage(&parts, &log);
         self.emit(&parts, log, 0)?;

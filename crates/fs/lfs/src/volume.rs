@@ -4,6 +4,7 @@
 //! after the device was read without the lock (`kit::reads`), if other calls are waiting. Writes and changes of names
 //! read under the lock.
 
+use crate::clean::Gained;
 use crate::format::*;
 use crate::heads::LogHeads;
 use crate::segments::{SHARES, Segments};
@@ -79,10 +80,15 @@ pub(crate) struct Core {
     pub changed_ms: u64,
     /// Segments that the cleaner could not make clean; it does not choose them again.
     pub stuck: FxHashSet<u32>,
-    /// The value of `changed_ms` at which the cleaner last gained nothing: while it is the same, the cleaner rests.
-    pub nothing_worth: Option<u64>,
-    /// The value of `changed_ms` that this is about, the most clean segments that the cleaner has reached, and its steps since.
-    pub gained: (u64, u32, u32),
+    /// When a file was last changed that no group had since, milliseconds since the mount.
+    pub begun_ms: u64,
+    /// Blocks are placed and moved, which is no change by users.
+    pub is_writing: bool,
+    /// The value of `begun_ms` at which the cleaner last gained nothing, and whether the volume was idle: while it is the same, the
+    /// cleaner rests, if it was not until the volume is.
+    pub nothing_worth: Option<(u64, bool)>,
+    /// What the cleaner has gained since.
+    pub gained: Option<Gained>,
     /// When the oldest change that no group holds was made, milliseconds since the mount.
     pub since: Option<u64>,
     /// Inodes whose map entries differ from what the log says.
@@ -118,7 +124,9 @@ impl Core {
             order: BTreeMap::new(),
             turns: 0,
             changed_ms: 0,
-            gained: (0, 0, 0),
+            gained: None,
+            begun_ms: 0,
+            is_writing: false,
             stuck: FxHashSet::default(),
             nothing_worth: None,
             since: None,
@@ -187,7 +195,7 @@ impl Core {
     /// Notes that a file is about to be changed (LFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
         self.calls.note_change();
-        if ino != IFILE {
+        if ino != IFILE && !self.is_writing {
             self.changed_ms = self.calls.now_ms();
         }
         if self.changed.contains_key(&ino.0) {
@@ -200,6 +208,7 @@ impl Core {
         self.order.insert(self.turns, ino.0);
         if ino != IFILE {
             self.since.get_or_insert(self.calls.now_ms());
+            self.begun_ms = self.calls.now_ms();
         }
         // Its inode is written with it, and stays in the cache until then.
         self.make_dirty(Name::Inode(ino)).map(drop)

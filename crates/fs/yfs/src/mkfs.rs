@@ -9,9 +9,6 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
 
-/// AGs that are initialised before what they have is put in place: the log has room for so many.
-const SETTLED: u32 = 8;
-
 struct At(Time);
 
 impl Clock for At {
@@ -59,10 +56,9 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
         Ok(())
     })?;
     let mut io = Io::default();
-    for ag in 1..if f.all_groups { geom.ag_count } else { 1 } {
-        if ag.is_multiple_of(SETTLED) {
-            settle(&volume, &mut io)?;
-        }
+    for _ in 1..if f.all_groups { geom.ag_count } else { 1 } {
+        // The log has room for one.
+        settle(&volume, &mut io)?;
         volume.run(|core| {
             core.begin()?;
             core.init_ag()?;

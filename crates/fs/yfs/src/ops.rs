@@ -364,7 +364,7 @@ impl served::Volume for Volume {
             if !self.opts.ways.delays
                 && let Ok(n) = n
             {
-                self.place(ino, at, at + n as u64)?;
+                self.place(ino, at, at + n as u64);
             }
             match n {
                 Ok(n) if n == piece.len() => done += n,

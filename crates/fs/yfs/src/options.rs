@@ -88,7 +88,7 @@ pub const MOUNT: &[OptionSpec] = &[
         key: "nodelay",
         value: "",
         default: "",
-        help: "Allocate the space of a file as it is written, not when it is written back.",
+        help: "Allocate the space of a file that has blocks as it is written, not when it is written back.",
     },
     OptionSpec {
         key: "noinline",
@@ -156,9 +156,9 @@ impl Mount {
         o.check(MOUNT)?;
         let CacheOptions { cache_bytes, dirty, commit_ms } = CacheOptions::parse(o, 5000)?;
         let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
-        let has = |key| o.get(key).is_none();
-        let ways = Ways { delays: has("nodelay"), inline: has("noinline"), compound: has("nocompound") };
-        Ok(Mount { cache_bytes, dirty, commit_ms, discard, windows: has("nowindows"), ways })
+        let is_on = |switch_off| o.get(switch_off).is_none();
+        let ways = Ways { delays: is_on("nodelay"), inline: is_on("noinline"), compound: is_on("nocompound") };
+        Ok(Mount { cache_bytes, dirty, commit_ms, discard, windows: is_on("nowindows"), ways })
     }
 }
 

@@ -33,7 +33,7 @@ fn all_groups_are_in_use_and_directories_under_the_root_are_spread() {
         let group = |n: u32| {
             let name = format!("d{n}");
             // An inode's number is its sector.
-            fs.mkdir(&Cx::default(), fs.root(), name.as_bytes(), 0o755).expect("mkdir").ino.0 * 512 >> 24
+            fs.mkdir(&Cx::default(), fs.root(), name.as_bytes(), 0o755).expect("mkdir").ino.0 * 512 / (16 << 20)
         };
         let groups: BTreeSet<u64> = (0..40).map(group).collect();
         fs.unmount().expect("unmount");
@@ -57,6 +57,11 @@ fn space_is_allocated_by_the_write_itself() {
             }
         }
         assert_eq!(counter(&*fs, "data_writes"), 0, "{mount}: nothing is written yet");
+        let (blocks, free) = (fs.getattr(files[0]).expect("getattr").blocks, fs.statfs().expect("statfs").bfree);
+        assert!((160..=176).contains(&blocks), "{mount}: {blocks} blocks of 512 bytes for 80 KiB");
+        fs.syncfs().expect("syncfs");
+        assert!(fs.getattr(files[0]).expect("getattr").blocks <= blocks, "{mount}");
+        assert!(fs.statfs().expect("statfs").bfree >= free, "{mount}: space was counted twice");
         fs.unmount().expect("unmount");
         let mut ends = Vec::new();
         let mut pieces = 0;

@@ -10,11 +10,11 @@ use crate::library::{Charge, Leave, Library};
 use crate::measure::program;
 use arbor_base::vfs::{Cx, Errno, Error, FileSystem, Result};
 use arbor_simdisk::{Latencies, SimClock, lanes};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How far the seeds of two lanes are apart: those of runs count up from 1.
-const SEEDS: u64 = 1000;
+/// How far the seeds of two lanes are apart: those of runs count up from the first, and there are fewer runs.
+const SEEDS: u64 = 1 << 20;
 
 /// What all lanes do.
 pub(crate) struct Work<'a> {
@@ -23,7 +23,8 @@ pub(crate) struct Work<'a> {
     pub divisor: u32,
     pub capacity_bytes: u64,
     pub seed: u64,
-    pub reads_ns: &'a [u64],
+    /// How long each lane waits for each file of its source, which is on a disk of its own.
+    pub reads_ns: &'a [Vec<u64>],
     pub charge: Charge,
     pub clock: Arc<SimClock>,
     pub stop: &'a AtomicBool,
@@ -43,6 +44,8 @@ struct Common {
     fs: Mutex<Option<Arc<dyn FileSystem>>>,
     wishes: Mutex<Vec<Meeting>>,
     calls: Mutex<Latencies>,
+    /// Something has failed: all end.
+    failed: AtomicBool,
 }
 
 /// Does it on a mounted volume, which `acts` may mount anew; it is also told how long calls have taken since the last phase began.
@@ -64,6 +67,7 @@ pub(crate) fn work(
         |lane| work.lane(&common, lane),
         || {
             if let Err(e) = common.act(acts) {
+                common.failed.store(true, Relaxed);
                 failure.get_or_insert(e);
             }
         },
@@ -77,6 +81,11 @@ pub(crate) fn work(
     Ok((together(all), fs, calls))
 }
 
+/// The seed of a lane.
+pub(crate) fn seed(of_run: u64, lane: u32) -> u64 {
+    of_run.wrapping_add(SEEDS * u64::from(lane))
+}
+
 fn home(lane: usize) -> String {
     format!("lane{lane}")
 }
@@ -87,8 +96,9 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Work<'_> {
     fn lane(&self, common: &Common, lane: usize) -> std::result::Result<Outcome, String> {
-        let seed = self.seed.wrapping_add(SEEDS * lane as u64);
-        let mut program = program(self.cases, (self.divisor, self.capacity_bytes), seed, self.reads_ns);
+        let reads_ns = self.reads_ns.get(lane).map_or(&[][..], |all| all);
+        let mut program =
+            program(self.cases, (self.divisor, self.capacity_bytes), seed(self.seed, lane as u32), reads_ns);
         let remount = |fs: Arc<dyn FileSystem>, leave| {
             drop(fs);
             common.meet(Meeting::Remount(leave));
@@ -97,7 +107,8 @@ impl Work<'_> {
         let fs = common.fs().map_err(|e| e.to_string())?;
         let library = Library::new(fs, self.clock.clone(), self.charge, Box::new(remount)).at_home(home(lane));
         let calls = library.latencies();
-        let mut ground = Stoppable { ground: library, stop: self.stop };
+        let ground = Stoppable { ground: library, stop: self.stop };
+        let mut ground = Stoppable { ground, stop: &common.failed };
         let mut event = |event| {
             if let Event::Phase(name) = event {
                 held(&common.calls).merge(&calls.take());
@@ -106,7 +117,8 @@ impl Work<'_> {
         };
         let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| format!("lane {lane}: {e}"));
         held(&common.calls).merge(&calls.take());
-        drop(ground.into_inner().into_inner());
+        common.failed.fetch_or(outcome.is_err(), Relaxed);
+        drop(ground.into_inner().into_inner().into_inner());
         outcome
     }
 }

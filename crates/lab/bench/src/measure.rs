@@ -299,6 +299,9 @@ fn of_engine(
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
     let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
+    if settings.lanes > 1 && volume_bytes.is_some() {
+        return Err("the volume is as large as one program needs it, so there is room for one only".into());
+    }
     let model = cases.iter().find_map(|case| case.load.drive(&settings.model));
     let model = model.as_ref().unwrap_or(&settings.model);
     let bench = Bench::new(setup, (model, settings), volume_bytes.or(settings.partition_bytes), kept.picture)?;
@@ -309,7 +312,6 @@ fn of_engine(
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     recorder.run_begins(&bench.disk);
-    let reads_ns = reads_ns(cases, settings, seed)?;
     let mut event = |event: Event| {
         match event {
             Event::Phase(name) => {
@@ -321,8 +323,8 @@ fn of_engine(
         tell(event);
     };
     let (outcome, fs) = match settings.lanes {
-        0 | 1 => alone(&bench, (cases, settings), (seed, &reads_ns), fs, &mut event)?,
-        _ => by_lanes(&bench, (cases, settings), (seed, &reads_ns), fs, &mut event)?,
+        0 | 1 => alone(&bench, (cases, settings), seed, fs, &mut event)?,
+        _ => by_lanes(&bench, (cases, settings), seed, fs, &mut event)?,
     };
     bench.meter.borrow_mut().mark(END);
     recorder.phase(END, &bench.disk);
@@ -345,11 +347,11 @@ type Ran = std::result::Result<(Outcome, Arc<dyn FileSystem>), String>;
 fn alone(
     bench: &Bench<'_>,
     (cases, settings): (&[Case], &Settings),
-    (seed, reads_ns): (u64, &[u64]),
+    seed: u64,
     fs: Arc<dyn FileSystem>,
     event: &mut dyn FnMut(Event),
 ) -> Ran {
-    let mut program = program(cases, settings.scale(), seed, reads_ns);
+    let mut program = program(cases, settings.scale(), seed, &reads_ns(cases, settings, seed)?);
     let remount = Box::new(|fs, leave| bench.remount(fs, leave));
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
     bench.meter.borrow_mut().calls = ground.latencies();
@@ -362,12 +364,14 @@ fn alone(
 fn by_lanes(
     bench: &Bench<'_>,
     (cases, settings): (&[Case], &Settings),
-    (seed, reads_ns): (u64, &[u64]),
+    seed: u64,
     fs: Arc<dyn FileSystem>,
     event: &mut dyn FnMut(Event),
 ) -> Ran {
     let ((divisor, capacity_bytes), clock) = (settings.scale(), bench.clock.clone());
     let (lanes, charge, stop) = (settings.lanes, settings.charge, &*settings.stop);
+    let reads_ns = (0..lanes).map(|lane| reads_ns(cases, settings, lanes::seed(seed, lane)));
+    let reads_ns = &reads_ns.collect::<std::result::Result<Vec<_>, String>>()?[..];
     let work = Work { lanes, cases, divisor, capacity_bytes, seed, reads_ns, charge, clock, stop };
     let took = |calls| {
         let mut meter = bench.meter.borrow_mut();

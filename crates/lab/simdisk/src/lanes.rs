@@ -59,8 +59,8 @@ thread_local! {
     static LANE: RefCell<Option<(Arc<Shared>, usize)>> = const { RefCell::new(None) };
 }
 
-/// Runs `count` lanes to their ends, `lane(n)` each, and calls `meeting` whenever all that have not ended have met. Returns what
-/// they return, in their order.
+/// Runs `count` lanes to their ends, `lane(n)` each, and calls `meeting` whenever all that have not ended have met, also if some
+/// have ended before. Returns what they return, in their order.
 ///
 /// # Panics
 ///
@@ -108,6 +108,8 @@ impl Shared {
         let referee = Rc::new(Locks { shared: self.clone(), me });
         let done = catch_unwind(AssertUnwindSafe(|| refereed(referee, f)));
         LANE.set(None);
+        // Locks that it held as it panicked are free now, and nobody has said so.
+        self.released.fetch_add(1, Ordering::Relaxed);
         self.pass(me, State::Ended);
         done
     }
@@ -128,7 +130,8 @@ impl Shared {
     fn wait_for_turn(&self, me: usize) {
         let mut table = self.table.lock();
         self.changed.wait_while(&mut table, |table| table.turn != Turn::Lane(me) && !table.is_stuck);
-        assert!(!table.is_stuck, "all lanes wait for locks");
+        // One that unwinds goes on: a second panic would end the process.
+        assert!(!table.is_stuck || thread::panicking(), "all lanes wait for locks");
     }
 
     /// Lets the lanes go on; returns when all of them have met, or, `false`, ended.
@@ -137,7 +140,7 @@ impl Shared {
         table.lanes.iter_mut().filter(|lane| matches!(lane, State::Met)).for_each(|lane| *lane = State::Ready);
         self.choose(&mut table);
         self.changed.wait_while(&mut table, |table| table.turn != Turn::Conductor && !table.is_stuck);
-        table.lanes.iter().any(|lane| matches!(lane, State::Met))
+        !table.is_stuck && table.lanes.iter().any(|lane| matches!(lane, State::Met))
     }
 
     /// Gives the processor to the next lane that can go on.

@@ -107,6 +107,24 @@ fn the_conductor_acts_when_all_have_met() {
     lanes::meet();
 }
 
+/// What a lane that panics has locked is free for the others.
+#[test]
+#[should_panic(expected = "with the lock")]
+fn a_lane_that_panics_with_a_lock_lets_others_end() {
+    let (device, _) = disk(HostQueue::default());
+    let count = Mutex::new(Rank(0), 0);
+    lanes::run(
+        2,
+        |lane| {
+            let mut count = count.lock();
+            read(&device, lane as u64);
+            *count += 1;
+            assert!(lane == 1, "with the lock");
+        },
+        || (),
+    );
+}
+
 #[test]
 #[should_panic(expected = "as it was told")]
 fn a_lane_that_panics_ends_the_run() {

@@ -4,6 +4,7 @@ use super::subjects::{KNOWN, PEERS, in_words, listed, setup};
 use anyhow::{Context, Result, anyhow, bail};
 use arbor_bench::measure::try_out;
 use arbor_bench::{Extra, Place, Settings, Setup, Subject, System};
+use arboretum::device::SECTOR;
 use arboretum::vfs::{Engine, Options};
 
 /// What `--subject` and `--with` say.
@@ -94,6 +95,9 @@ fn further_devices(engine: &dyn Engine, format: &Options) -> Result<Vec<Extra>> 
             Some((_, other)) => bail!("option {role}: {other:?} is no place on the disk: write @start or @end"),
         };
         let bytes = Options(vec![(role.to_string(), size.to_string())]).size_from(role, 1)?.unwrap_or_default();
+        if place != Place::Own && !bytes.is_multiple_of(SECTOR as u64) {
+            bail!("option {role}: {bytes} is not a multiple of {SECTOR} bytes");
+        }
         all.push(Extra { role: role.to_string(), bytes, place });
     }
     Ok(all)
@@ -144,6 +148,7 @@ mod tests {
         assert_eq!(setups, ["yfs, a log of 8 MiB before the volume", "yfs, a log of 8 MiB after the volume"]);
         assert!(wrong(&["a=yfs:log=8M@here"], &[]).contains("\"here\" is no place on the disk"));
         assert!(wrong(&["a=yfs:log=x@end"], &[]).contains("log"));
+        assert!(wrong(&["a=yfs:log=8000001@end"], &[]).contains("not a multiple of 512 bytes"));
     }
 
     #[test]

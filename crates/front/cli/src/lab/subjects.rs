@@ -533,7 +533,7 @@ pub(super) const KNOWN: &[Known] = &[
     },
 ];
 
-/// The subject whose options those of the paper have where all is as the paper describes it: what is ours and not the paper's is off.
+/// Subjects that have other options where all is as the paper describes it, and the subject whose options these are.
 const AS_DESCRIBED: (&[&str], &str) = (&["yFS-inline", "yFS-external"], "yFS-paper");
 
 /// A file system of the kernel as `arbor lab list` shows it.

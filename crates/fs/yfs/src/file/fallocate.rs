@@ -92,16 +92,12 @@ impl Volume {
         Ok(())
     }
 
-    /// Allocates space for bytes that were just written, instead of when they are written back.
-    pub(crate) fn place(&self, ino: Ino, mut offset: u64, end: u64) -> Result<()> {
+    /// Allocates space for bytes that were just written, instead of when they are written back. What fails here fails again,
+    /// and is told, when they are: that has reserved what it needs.
+    pub(crate) fn place(&self, ino: Ino, mut offset: u64, end: u64) {
         while offset < end {
-            offset = match self.change(|core, now| core.place_pages(ino, offset, end, now)) {
-                // Write-back has reserved what it needs.
-                Err(e) if e.errno() == Errno::ENOSPC => end,
-                placed => placed?,
-            };
+            offset = self.change(|core, now| core.place_pages(ino, offset, end, now)).unwrap_or(end);
         }
-        Ok(())
     }
 
     /// Makes [offset, end) read as zeros: whole pages become a hole, the rest is overwritten.
@@ -180,12 +176,19 @@ impl Core {
         }
         self.need_space(holes)?;
         self.need_runs(8)?;
+        let (first, last) = (offset / self.page_size(), (end - 1) / self.page_size());
+        let (converting, nodes) = (last - first + 1, self.converted_nodes(&i, first, last)?);
+        self.need_nodes(converting, nodes)?;
         self.begin()?;
         if is_inline {
             self.area_clear(&i)?;
             i.d.format = Format::Extent as u8;
         }
         let at = self.allocate_unwritten(&mut i, lo, hi)?;
+        let placed = holes - if at < hi { self.holes(&i, at, hi)? } else { 0 };
+        // Write-back needs no space for them any more, but perhaps nodes where it splits extents.
+        self.delayed.unreserve(ino, placed);
+        self.delayed.reserve(ino, 0, converting, nodes);
         self.iput(&i)?;
         self.commit(now);
         Ok(if at < hi { at * fs } else { end })

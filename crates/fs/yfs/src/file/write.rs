@@ -159,7 +159,7 @@ impl Core {
 
     /// Tree nodes that a write into unwritten space may need if the nodes of its file are full: those of one insert for
     /// the first write; in a tree of several leaves, one for each leaf that its ends lie in.
-    fn converted_nodes(&mut self, i: &Inode, first: u64, last: u64) -> Result<u64> {
+    pub(super) fn converted_nodes(&mut self, i: &Inode, first: u64, last: u64) -> Result<u64> {
         let mut copy = *i;
         let height = FileTree::new(&mut MapStore::file(self, &mut copy)).height()?;
         let is_first = self.delayed.get(i.ino).is_none_or(|d| !d.is_converting());
