@@ -25,7 +25,7 @@ use crate::options::Policy;
 use crate::plan::Batch;
 use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
-use crate::volume::Core;
+use crate::volume::{Core, Gained};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Cleaned, Ino, Result};
@@ -60,17 +60,6 @@ struct Survivors {
     others: FxHashSet<(u64, u64)>,
     /// Buffers that the cleaner has brought into the cache.
     brought: Vec<Name>,
-}
-
-/// What steps of the cleaner in the background have gained.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Gained {
-    /// Of which value of [`Core::begun_ms`].
-    begun_ms: u64,
-    /// The most clean segments there have been.
-    most_clean: u32,
-    /// Steps since then.
-    steps: u32,
 }
 
 /// The result of marking the live blocks of a segment.

@@ -4,7 +4,6 @@
 //! after the device was read without the lock (`kit::reads`), if other calls are waiting. Writes and changes of names
 //! read under the lock.
 
-use crate::clean::Gained;
 use crate::format::*;
 use crate::heads::LogHeads;
 use crate::segments::{SHARES, Segments};
@@ -55,6 +54,17 @@ pub(crate) struct Changed {
     pub turn: u64,
     pub disk_size: u64,
     pub disk_xattr_len: u32,
+}
+
+/// What steps of the cleaner in the background have gained.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gained {
+    /// Of which value of [`Core::begun_ms`].
+    pub begun_ms: u64,
+    /// The most clean segments there have been.
+    pub most_clean: u32,
+    /// Steps since then.
+    pub steps: u32,
 }
 
 /// Everything in core.
