@@ -24,7 +24,7 @@ const LISTED: usize = 20;
 
 pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let operational = |e: anyhow::Error| Exit::with(OPERATIONAL, e);
-    let image = Image::unmounted(&args.image.image, &args.image.options, "fsck").map_err(operational)?;
+    let image = Image::new(&args.image).and_then(|image| image.without_options("fsck")).map_err(operational)?;
     let repair = repair(args);
     let (devices, patient, engine) = image.damaged_devices(repair == Repair::No).map_err(operational)?;
     let options = CheckOptions { repair, force: args.force };

@@ -49,19 +49,6 @@ impl Image {
         Image::parse(&args.image, &args.options)
     }
 
-    /// One for a command that mounts nothing: no option of a mount is of use there.
-    pub(crate) fn unmounted(path: &Path, options: &[String], command: &str) -> Result<Image> {
-        let image = Image::parse(path, options)?;
-        let roles: BTreeSet<_> = arboretum::engines().iter().flat_map(|e| e.extra_devices()).collect();
-        match image.rest.0.first() {
-            None => Ok(image),
-            Some((key, _)) => {
-                let devices: String = roles.into_iter().map(|role| format!(", {role}=FILE")).collect();
-                bail!("option {key}: {command} knows only offset=N{devices}")
-            }
-        }
-    }
-
     pub(crate) fn parse(path: &Path, options: &[String]) -> Result<Image> {
         let all = Options::parse(&options.join(","));
         let offset = all.size("offset")?.unwrap_or(0);
@@ -83,6 +70,14 @@ impl Image {
             }
         }
         Ok(image)
+    }
+
+    /// Refuses all other options, for a command that mounts nothing.
+    pub(crate) fn without_options(self, command: &str) -> Result<Image> {
+        let Some((key, _)) = self.rest.0.first() else { return Ok(self) };
+        let roles: BTreeSet<_> = arboretum::engines().iter().flat_map(|e| e.extra_devices()).collect();
+        let devices: String = roles.into_iter().map(|role| format!(", {role}=FILE")).collect();
+        bail!("option {key}: {command} knows only offset=N{devices}")
     }
 
     /// Options for the library, without those of the engine.

@@ -1,6 +1,6 @@
 //! `arbor info`, `resize`, `trim` and `dump`.
 
-use crate::args::{self, DumpArgs, ImageArgs, InfoArgs, ResizeArgs, TrimArgs};
+use crate::args::{self, DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
 use crate::holder;
 use crate::image::Image;
 use crate::segments;
@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
-    let image = holder::behind(unmounted(&args.image, "info")?);
+    let image = holder::behind(Image::new(&args.image)?.without_options("info")?);
     let info = image.info()?;
     if args.export {
         return export(&image, &info, out);
@@ -30,10 +30,6 @@ pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
         Err(e) => writeln!(out, "\nsegments: {}", show::clean(e))?,
     }
     Ok(())
-}
-
-fn unmounted(args: &ImageArgs, command: &str) -> Result<Image> {
-    Image::unmounted(&args.image, &args.options, command)
 }
 
 pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
@@ -131,7 +127,7 @@ fn fact(key: &str, value: &str) -> String {
 }
 
 pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
-    let image = unmounted(&args.image, "resize")?;
+    let image = Image::new(&args.image)?.without_options("resize")?;
     let (devices, engine) = image.devices(false)?;
     let old = devices.main.geometry().size;
     let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
@@ -197,7 +193,7 @@ fn trim_mount(_dir: &Path) -> io::Result<u64> {
 }
 
 pub(crate) fn dump(args: &DumpArgs, out: &mut dyn Write) -> Result<()> {
-    let image = unmounted(&args.image, "dump")?;
+    let image = Image::new(&args.image)?.without_options("dump")?;
     let (devices, engine) = image.devices(true)?;
     let what: Vec<&str> = args.what.iter().flat_map(|words| words.split_whitespace()).collect();
     let value = engine.dump(&devices, &what).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;

@@ -12,7 +12,7 @@ use std::path::Path;
 const MOST: usize = arboretum::vfs::LABEL_MAX;
 
 pub(crate) fn label(args: &LabelArgs, out: &mut dyn Write) -> Result<()> {
-    let image = Image::unmounted(&args.image.image, &args.image.options, "label")?;
+    let image = Image::new(&args.image)?.without_options("label")?;
     if let Some(new) = args.new.as_deref().filter(|new| new.len() > MOST) {
         bail!("{}: a label has at most {MOST} bytes, not {}", image.path.display(), new.len());
     }

@@ -102,7 +102,8 @@ impl Core {
     }
 
     /// Finds the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing
-    /// was written that this one has. If there is no newest one yet, the newest that is sound. Returns the number of the newest one, 0 if that is not known.
+    /// was written that this one has. If no newest one was taken, it is the newest that is sound. Returns the number of the newest
+    /// one, 0 if none was taken.
     fn find_older(&mut self) -> Result<u64> {
         let newest = self.master.head.seq.get();
         let before = if newest == 0 { u64::MAX } else { newest };

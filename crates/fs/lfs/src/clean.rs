@@ -105,17 +105,16 @@ impl Core {
     /// Whether the cleaner should work now, not only when the volume is idle.
     pub fn wants_cleaning(&self) -> bool {
         let few = (self.segs.clean.len() as u32) < self.water_marks().0;
-        few && self.opts.clean != Policy::Off
-            && self.nothing_worth.is_none_or(|(begun_ms, _)| begun_ms != self.begun_ms)
+        few && self.opts.clean != Policy::Off && !self.is_in_vain(false)
     }
 
     /// Does a step in the background, if one is due; returns the milliseconds until the next, if there is more to do.
     pub fn clean_in_background(&mut self, at: u64) -> Result<Option<u64>> {
         let is_idle = at >= self.changed_ms + IDLE_MS;
-        if self.opts.clean == Policy::Off || self.nothing_worth == Some((self.begun_ms, true)) {
+        if self.opts.clean == Policy::Off || self.is_in_vain(true) {
             return Ok(None);
         }
-        if !is_idle && self.nothing_worth == Some((self.begun_ms, false)) {
+        if self.is_in_vain(is_idle) {
             return Ok(Some(IDLE_MS));
         }
         let (low, high) = self.water_marks();
@@ -128,26 +127,27 @@ impl Core {
         if !is_idle && self.segs.clean.len() as u32 >= low {
             return Ok(Some(IDLE_MS));
         }
-        // Before the segments are counted: a step begins with it, and it takes some whatever the step gains.
         self.write_group()?;
         let before = self.soon_clean();
         self.clean_step(STEP, MOST_LIVE_IDLE, self.opts.clean == Policy::Greedy)?;
-        if self.is_in_vain(before, is_idle) {
-            self.nothing_worth = Some((self.begun_ms, is_idle));
-            return Ok((!is_idle).then_some(IDLE_MS));
-        }
+        self.note_gain(before);
         Ok(Some(PAUSE_MS))
     }
 
-    /// Whether steps gain nothing any more; `before` segments were clean before this one. What a step moves fills whole segments
-    /// and a part of one, so on an idle volume a single one says little.
-    fn is_in_vain(&mut self, before: u32, is_idle: bool) -> bool {
+    /// Notes whether a step has gained anything; `before` segments were clean before it.
+    fn note_gain(&mut self, before: u32) {
         let (begun_ms, after) = (self.begun_ms, self.soon_clean());
         let known = self.gained.filter(|gained| gained.begun_ms == begun_ms);
         let Gained { most_clean, steps, .. } = known.unwrap_or(Gained { begun_ms, most_clean: before, steps: 0 });
         let steps = if after > most_clean { 0 } else { steps + 1 };
         self.gained = Some(Gained { begun_ms, most_clean: most_clean.max(after), steps });
-        steps >= if is_idle { IN_VAIN } else { 1 }
+    }
+
+    /// Whether steps gain nothing until users change something else. What a step moves fills whole segments and a part of one, so
+    /// on an idle volume a single one says little.
+    fn is_in_vain(&self, is_idle: bool) -> bool {
+        let most = if is_idle { IN_VAIN } else { 1 };
+        self.gained.is_some_and(|gained| gained.begun_ms == self.begun_ms && gained.steps >= most)
     }
 
     /// Segments that are clean, or will be after two checkpoints.
@@ -159,6 +159,7 @@ impl Core {
     /// cleaning.
     pub fn clean_segments(&mut self, budget: u64) -> Result<Cleaned> {
         let greedy = self.opts.clean == Policy::Greedy;
+        self.write_group()?;
         self.settle()?;
         let before = self.segs.clean.len();
         let done = self.clean_step(budget, MOST_LIVE_IDLE, greedy)?;
@@ -211,9 +212,9 @@ impl Core {
         clean.min((self.cache.limit() as u64 / 2).max(size))
     }
 
-    /// Reads about `budget` bytes of segments, and writes their live blocks elsewhere.
+    /// Reads about `budget` bytes of segments, and writes their live blocks elsewhere. What users have changed has been written
+    /// before: it takes segments, whatever the step gains.
     fn clean_step(&mut self, budget: u64, most_live: u64, greedy: bool) -> Result<Cleaned> {
-        self.write_group()?;
         let victims = self.victims(budget, most_live, greedy);
         if victims.is_empty() {
             return Ok(Cleaned::default());

@@ -63,7 +63,7 @@ pub(crate) struct Gained {
     pub begun_ms: u64,
     /// The most clean segments there have been.
     pub most_clean: u32,
-    /// Steps since then.
+    /// Steps since then, which have gained nothing.
     pub steps: u32,
 }
 
@@ -94,10 +94,7 @@ pub(crate) struct Core {
     pub begun_ms: u64,
     /// Blocks are placed and moved, which is no change by users.
     pub is_writing: bool,
-    /// The value of `begun_ms` at which the cleaner last gained nothing, and whether the volume was idle: while it is the same, the
-    /// cleaner rests, if it was not until the volume is.
-    pub nothing_worth: Option<(u64, bool)>,
-    /// What the cleaner has gained since.
+    /// What the cleaner has gained in the background.
     pub gained: Option<Gained>,
     /// When the oldest change that no group holds was made, milliseconds since the mount.
     pub since: Option<u64>,
@@ -138,7 +135,6 @@ impl Core {
             begun_ms: 0,
             is_writing: false,
             stuck: FxHashSet::default(),
-            nothing_worth: None,
             since: None,
             remapped: BTreeSet::new(),
             dead_bytes: BTreeMap::new(),

@@ -53,6 +53,14 @@ impl Bench {
         self.clock.advance_ms(100);
     }
 
+    /// Writes so many blocks, drawn from all.
+    fn churn(&mut self, times: u64) {
+        for _ in 0..times {
+            let block = self.below(self.blocks);
+            self.write(block);
+        }
+    }
+
     /// Nothing happens but background work, so many times.
     fn rest(&self, times: u32) {
         for _ in 0..times {
@@ -83,10 +91,7 @@ impl Bench {
 #[test]
 fn cleaning_ends_and_makes_segments_clean() {
     let mut b = Bench::new("cache=8M,clean=off", 60);
-    for _ in 0..b.blocks {
-        let block = b.below(b.blocks);
-        b.write(block);
-    }
+    b.churn(b.blocks);
     b.fs.syncfs().expect("sync");
     let before = b.counter("clean_segments");
     let mut steps = 0;
@@ -102,10 +107,7 @@ fn cleaning_ends_and_makes_segments_clean() {
 #[test]
 fn an_idle_volume_is_cleaned() {
     let mut b = Bench::new("cache=8M", 90);
-    for _ in 0..b.blocks * 2 {
-        let block = b.below(b.blocks);
-        b.write(block);
-    }
+    b.churn(b.blocks * 2);
     let before = b.counter("clean_segments");
     b.rest(300);
     let after = b.counter("clean_segments");
@@ -127,8 +129,7 @@ fn a_file_that_is_written_all_the_time_is_not_idle() {
             break;
         }
         least = b.counter("clean_segments");
-        let block = b.below(b.blocks);
-        b.write(block);
+        b.churn(1);
         b.fs.background(b.clock.now());
     }
     assert!(least <= RESERVE / 2 + 1, "cleaned although {least} segments were clean");
@@ -139,10 +140,7 @@ fn a_file_that_is_written_all_the_time_is_not_idle() {
 #[test]
 fn an_idle_volume_is_cleaned_up_to_the_mark() {
     let mut b = Bench::new("cache=1M", 80);
-    for _ in 0..b.blocks * 2 {
-        let block = b.below(b.blocks);
-        b.write(block);
-    }
+    b.churn(b.blocks * 2);
     b.rest(3000);
     let after = b.counter("clean_segments");
     // A few wait for the next checkpoints.
@@ -154,10 +152,7 @@ fn an_idle_volume_is_cleaned_up_to_the_mark() {
 fn switched_off_nothing_is_cleaned_in_the_background() {
     for (mount, cleans) in [("cache=8M", true), ("cache=8M,clean=off", false)] {
         let mut b = Bench::new(mount, 90);
-        for _ in 0..b.blocks * 2 {
-            let block = b.below(b.blocks);
-            b.write(block);
-        }
+        b.churn(b.blocks * 2);
         let before = b.counter("cleaned_segments");
         b.rest(300);
         assert_eq!(b.counter("cleaned_segments") > before, cleans, "{mount}");
@@ -199,10 +194,7 @@ fn cost_benefit_with_ages_costs_less_than_greed() {
 #[test]
 fn what_the_cleaner_cannot_read_stays() {
     let mut b = Bench::new("cache=8M,clean=off", 60);
-    for _ in 0..b.blocks {
-        let block = b.below(b.blocks);
-        b.write(block);
-    }
+    b.churn(b.blocks);
     b.fs.unmount().expect("unmount");
     for n in 1.. {
         let dev = FaultDevice::new(b.dev.snapshot());

@@ -56,7 +56,8 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
         Ok(())
     })?;
     let mut io = Io::default();
-    for _ in 1..if f.all_groups { geom.ag_count } else { 1 } {
+    let groups = if f.all_groups { geom.ag_count } else { 1 };
+    for _ in 1..groups {
         // The log has room for one.
         settle(&volume, &mut io)?;
         volume.run(|core| {

@@ -3,6 +3,7 @@
 use crate::fill::Filler;
 use crate::op::{Digest, Listed, Op, Program};
 use std::fmt::Write;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
@@ -91,6 +92,22 @@ pub struct Counts {
     pub read_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, other: Counts) {
+        self.ops += other.ops;
+        self.calls += other.calls;
+        self.files_made += other.files_made;
+        self.dirs_made += other.dirs_made;
+        self.files_opened += other.files_opened;
+        self.files_removed += other.files_removed;
+        self.dirs_removed += other.dirs_removed;
+        self.renamed += other.renamed;
+        self.transactions += other.transactions;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
 }
 
 /// A phase and what it did.

@@ -5,7 +5,7 @@
 //! processor is not known then, since each lane has a thread of its own.
 
 use crate::experiment::Case;
-use crate::ground::{Counts, Event, Outcome, Phase, Stoppable, run};
+use crate::ground::{Event, Outcome, Phase, Stoppable, run};
 use crate::library::{Charge, Leave, Library};
 use crate::measure::program;
 use arbor_base::vfs::{Cx, Errno, Error, FileSystem, Result};
@@ -161,27 +161,11 @@ fn together(all: Vec<Outcome>) -> Outcome {
     for one in all {
         for (n, phase) in one.phases.into_iter().enumerate() {
             match sum.phases.get_mut(n) {
-                Some(Phase { counts, .. }) => *counts = added(*counts, phase.counts),
+                Some(Phase { counts, .. }) => *counts += phase.counts,
                 None => sum.phases.push(phase),
             }
         }
         sum.digest.add(&one.digest);
     }
     sum
-}
-
-fn added(a: Counts, b: Counts) -> Counts {
-    Counts {
-        ops: a.ops + b.ops,
-        calls: a.calls + b.calls,
-        files_made: a.files_made + b.files_made,
-        dirs_made: a.dirs_made + b.dirs_made,
-        files_opened: a.files_opened + b.files_opened,
-        files_removed: a.files_removed + b.files_removed,
-        dirs_removed: a.dirs_removed + b.dirs_removed,
-        renamed: a.renamed + b.renamed,
-        transactions: a.transactions + b.transactions,
-        read_bytes: a.read_bytes + b.read_bytes,
-        written_bytes: a.written_bytes + b.written_bytes,
-    }
 }

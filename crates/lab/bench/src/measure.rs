@@ -67,9 +67,6 @@ pub struct Extra {
     pub place: Place,
 }
 
-/// Where a volume lies on its disk, bytes, and by role the further devices beside it.
-type Places = (Range<u64>, BTreeMap<String, Range<u64>>);
-
 /// Where a further device lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -80,6 +77,9 @@ pub enum Place {
     /// On the disk of the volume, after it.
     After,
 }
+
+/// Where a volume lies on its disk, bytes, and by role the further devices beside it.
+type Places = (Range<u64>, BTreeMap<String, Range<u64>>);
 
 impl Setup<'_> {
     /// Where the volume lies on its disk, of so many bytes or on all of it, and further devices beside it.
@@ -322,10 +322,9 @@ fn of_engine(
         }
         tell(event);
     };
-    let (outcome, fs) = match settings.lanes {
-        0 | 1 => alone(&bench, (cases, settings), seed, fs, &mut event)?,
-        _ => by_lanes(&bench, (cases, settings), seed, fs, &mut event)?,
-    };
+    let course = Course { bench: &bench, cases, settings, seed };
+    let (outcome, fs) =
+        if settings.lanes > 1 { course.by_lanes(fs, &mut event)? } else { course.alone(fs, &mut event)? };
     bench.meter.borrow_mut().mark(END);
     recorder.phase(END, &bench.disk);
     let trace = recorder.seen();
@@ -340,53 +339,53 @@ fn of_engine(
     Ok(Sample { phases, outcome, has_kinds: true, picture })
 }
 
-/// What came of a program, and the volume.
-type Ran = std::result::Result<(Outcome, Arc<dyn FileSystem>), String>;
-
-/// Runs one program.
-fn alone(
-    bench: &Bench<'_>,
-    (cases, settings): (&[Case], &Settings),
+/// Workloads on a mounted volume.
+struct Course<'a, 'b> {
+    bench: &'a Bench<'b>,
+    cases: &'a [Case],
+    settings: &'a Settings,
     seed: u64,
-    fs: Arc<dyn FileSystem>,
-    event: &mut dyn FnMut(Event),
-) -> Ran {
-    let mut program = program(cases, settings.scale(), seed, &reads_ns(cases, settings, seed)?);
-    let remount = Box::new(|fs, leave| bench.remount(fs, leave));
-    let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
-    bench.meter.borrow_mut().calls = ground.latencies();
-    let mut ground = Stoppable { ground, stop: &settings.stop };
-    let outcome = run(&mut *program, &mut ground, event).map_err(|e| e.to_string())?;
-    Ok((outcome, ground.into_inner().into_inner()))
 }
 
-/// Runs as many programs as there are to be, at the same time.
-fn by_lanes(
-    bench: &Bench<'_>,
-    (cases, settings): (&[Case], &Settings),
-    seed: u64,
-    fs: Arc<dyn FileSystem>,
-    event: &mut dyn FnMut(Event),
-) -> Ran {
-    let ((divisor, capacity_bytes), clock) = (settings.scale(), bench.clock.clone());
-    let (lanes, charge, stop) = (settings.lanes, settings.charge, &*settings.stop);
-    let reads_ns = (0..lanes).map(|lane| reads_ns(cases, settings, lanes::seed(seed, lane)));
-    let reads_ns = &reads_ns.collect::<std::result::Result<Vec<_>, String>>()?[..];
-    let work = Work { lanes, cases, divisor, capacity_bytes, seed, reads_ns, charge, clock, stop };
-    let took = |calls| {
-        let mut meter = bench.meter.borrow_mut();
-        (meter.is_alone, meter.calls) = (false, Rc::new(RefCell::new(calls)));
-    };
-    let (outcome, fs, calls) = lanes::work(&work, fs, &mut |meeting, fs, calls| match meeting {
-        Meeting::Remount(leave) => bench.remount(fs, leave),
-        Meeting::Phase(name) => {
-            took(calls);
-            event(Event::Phase(name));
-            Ok(fs)
-        }
-    })?;
-    took(calls);
-    Ok((outcome, fs))
+/// What came of a course, and the volume.
+type Ran = std::result::Result<(Outcome, Arc<dyn FileSystem>), String>;
+
+impl Course<'_, '_> {
+    /// Runs one program.
+    fn alone(&self, fs: Arc<dyn FileSystem>, event: &mut dyn FnMut(Event)) -> Ran {
+        let Course { bench, cases, settings, seed } = *self;
+        let mut program = program(cases, settings.scale(), seed, &reads_ns(cases, settings, seed)?);
+        let remount = Box::new(|fs, leave| bench.remount(fs, leave));
+        let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+        bench.meter.borrow_mut().calls = ground.latencies();
+        let mut ground = Stoppable { ground, stop: &settings.stop };
+        let outcome = run(&mut *program, &mut ground, event).map_err(|e| e.to_string())?;
+        Ok((outcome, ground.into_inner().into_inner()))
+    }
+
+    /// Runs as many programs as there are to be, at the same time.
+    fn by_lanes(&self, fs: Arc<dyn FileSystem>, event: &mut dyn FnMut(Event)) -> Ran {
+        let Course { bench, cases, settings, seed } = *self;
+        let ((divisor, capacity_bytes), clock) = (settings.scale(), bench.clock.clone());
+        let (lanes, charge, stop) = (settings.lanes, settings.charge, &*settings.stop);
+        let reads_ns = (0..lanes).map(|lane| reads_ns(cases, settings, lanes::seed(seed, lane)));
+        let reads_ns = &reads_ns.collect::<std::result::Result<Vec<_>, String>>()?[..];
+        let work = Work { lanes, cases, divisor, capacity_bytes, seed, reads_ns, charge, clock, stop };
+        let took = |calls| {
+            let mut meter = bench.meter.borrow_mut();
+            (meter.is_alone, meter.calls) = (false, Rc::new(RefCell::new(calls)));
+        };
+        let (outcome, fs, calls) = lanes::work(&work, fs, &mut |meeting, fs, calls| match meeting {
+            Meeting::Remount(leave) => bench.remount(fs, leave),
+            Meeting::Phase(name) => {
+                took(calls);
+                event(Event::Phase(name));
+                Ok(fs)
+            }
+        })?;
+        took(calls);
+        Ok((outcome, fs))
+    }
 }
 
 /// Whether a volume of a subject can be made and mounted on the disk of a run; the error says what cannot.

@@ -79,6 +79,11 @@ impl Row {
         self.conditions.as_ref().map_or(1, |c| c.divisor)
     }
 
+    /// Whether the workload is the paper's: one program, with undivided counts.
+    pub fn is_of_paper(&self) -> bool {
+        self.conditions.as_ref().is_none_or(|c| (c.divisor, c.lanes) == (1, 1))
+    }
+
     /// Whether it belongs to the figures that are looked at first: the times. Of a divided run that also is what was
     /// left to be done after it, since all may have stayed in memory.
     pub fn is_headline(&self) -> bool {
@@ -238,7 +243,7 @@ fn rows(
     settings: &Settings,
     samples: &[Sample],
 ) -> Vec<Row> {
-    let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1);
+    let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1 && settings.lanes <= 1);
     let mut rows = Vec::new();
     for part in case.parts {
         for (quantity, is_asked) in quantities(experiment, (case, part), settings, samples) {
@@ -658,6 +663,16 @@ mod tests {
         assert!(row("elapsed time", 1) && row("extraction, elapsed time", 20));
         assert!(row("extraction, time afterwards", 20) && !row("extraction, time afterwards", 1));
         assert!(!row("extraction, requests", 20) && !row("unelapsed time", 1));
+    }
+
+    #[test]
+    fn the_papers_workload_is_one_program_with_its_counts() {
+        let row = |divisor, lanes| {
+            let conditions = Some(Conditions { divisor, lanes, ..conditions("st39140") });
+            Row { conditions, ..plain() }.is_of_paper()
+        };
+        assert!(row(1, 1) && plain().is_of_paper());
+        assert!(!row(2, 1) && !row(1, 2));
     }
 
     #[test]

@@ -96,16 +96,14 @@ pub(crate) fn points(
         if let Some((_, theory)) = chart.quantity.theory().filter(|(name, _)| *name == subject) {
             return Some(Interval::exact(theory(x)));
         }
-        if let Some(over) = chart.over.filter(|over| *over != subject) {
-            return over_runs(&|m| m.ratio(over, subject, x, part, chart.quantity));
+        match chart.over {
+            Some(over) if over == subject => None,
+            Some(over) => over_runs(&|m| m.ratio(over, subject, x, part, chart.quantity)),
+            None => over_runs(&|m| {
+                let base = if chart.relative { m.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };
+                Some(m.figure(subject, x, part, chart.quantity)? / base)
+            }),
         }
-        if chart.over.is_some() {
-            return None;
-        }
-        over_runs(&|m| {
-            let base = if chart.relative { m.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };
-            Some(m.figure(subject, x, part, chart.quantity)? / base)
-        })
     };
     all.iter().map(|x| (*x, subjects.iter().map(|s| figure(*x, s)).collect())).collect()
 }

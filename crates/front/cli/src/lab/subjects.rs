@@ -39,7 +39,12 @@ const FFS: &str = "block=16K,frag=2K,cg=178M,journal=0";
 /// 128 MB of memory; of changed buffers, FreeBSD 4 keeps 390 of 16 KiB there: with nbuf = 50 + 65536 / 64 +
 /// (131072 - 65536) * 2 / (64 * 5) = 1483 (i386/machdep.c), a quarter of them and 20 (kern/vfs_bio.c,
 /// hidirtybuffers).
-const CACHE: &str = "cache=128M,dirty=6240K";
+macro_rules! memory {
+    () => {
+        "cache=128M,dirty=6240K"
+    };
+}
+const CACHE: &str = memory!();
 
 /// A PC of 1998, and so in all its subjects. Assumption: of 64 MB half is for files, and of that up to 60% may be dirty before Linux 2.0 writes it
 /// (bdflush, `nfract`).
@@ -79,7 +84,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS as its paper describes it: all groups in use, space allocated by each write, a log entry for each call.",
         engine: "yfs",
         format: YFS_GROUPS,
-        mount: "cache=128M,dirty=6240K,nodelay,nowindows,nocompound",
+        mount: concat!(memory!(), ",nodelay,nowindows,nocompound"),
         extra: &[],
     },
     Known {
@@ -87,7 +92,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS as its paper describes it, but without data in inodes.",
         engine: "yfs",
         format: YFS_GROUPS,
-        mount: "cache=128M,dirty=6240K,nodelay,nowindows,nocompound,noinline",
+        mount: concat!(memory!(), ",nodelay,nowindows,nocompound,noinline"),
         extra: &[],
     },
     Known {
@@ -103,7 +108,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS that allocates space when files are written.",
         engine: "yfs",
         format: YFS,
-        mount: "cache=128M,dirty=6240K,nodelay",
+        mount: concat!(memory!(), ",nodelay"),
         extra: &[],
     },
     Known {
@@ -111,7 +116,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS that does not read what lies beside metadata and small files.",
         engine: "yfs",
         format: YFS,
-        mount: "cache=128M,dirty=6240K,nowindows",
+        mount: concat!(memory!(), ",nowindows"),
         extra: &[],
     },
     Known {
@@ -119,7 +124,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS that logs the transaction of each call by itself.",
         engine: "yfs",
         format: YFS,
-        mount: "cache=128M,dirty=6240K,nocompound",
+        mount: concat!(memory!(), ",nocompound"),
         extra: &[],
     },
     Known {
@@ -127,7 +132,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "yFS without data in inodes.",
         engine: "yfs",
         format: YFS,
-        mount: "cache=128M,dirty=6240K,noinline",
+        mount: concat!(memory!(), ",noinline"),
         extra: &[],
     },
     Known {
@@ -135,7 +140,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "FFS with soft updates, the reference of the yFS paper.",
         engine: "ffs",
         format: FFS,
-        mount: "keep=softupdates,cache=128M,dirty=6240K",
+        mount: concat!("keep=softupdates,", memory!()),
         extra: &[],
     },
     Known {
@@ -143,7 +148,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "FFS that writes metadata at once and waits for them.",
         engine: "ffs",
         format: FFS,
-        mount: "keep=sync,cache=128M,dirty=6240K",
+        mount: concat!("keep=sync,", memory!()),
         extra: &[],
     },
     Known {
@@ -151,7 +156,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "FFS that writes metadata in any order.",
         engine: "ffs",
         format: FFS,
-        mount: "keep=async,cache=128M,dirty=6240K",
+        mount: concat!("keep=async,", memory!()),
         extra: &[],
     },
     Known {
@@ -159,7 +164,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "FFS with a journal of its metadata.",
         engine: "ffs",
         format: "block=16K,frag=2K,cg=178M,journal=32M",
-        mount: "keep=journal,cache=128M,dirty=6240K",
+        mount: concat!("keep=journal,", memory!()),
         extra: &[],
     },
     Known {

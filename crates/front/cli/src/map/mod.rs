@@ -34,7 +34,7 @@ pub struct Facts {
 }
 
 pub(crate) fn run(args: &MapArgs, out: &mut dyn Write) -> Result<()> {
-    let image = Image::unmounted(&args.image, &args.options, "map")?;
+    let image = Image::parse(&args.image, &args.options)?.without_options("map")?;
     if let Some(suffix) = args.output.as_deref().and_then(Path::extension).filter(|s| !s.eq_ignore_ascii_case("svg")) {
         let (path, suffix) = (args.output.as_deref().unwrap_or(Path::new("")).display(), suffix.to_string_lossy());
         bail!("{path}: no picture of the kind {suffix:?}: it is SVG, so its name ends in .svg");

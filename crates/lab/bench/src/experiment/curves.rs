@@ -132,7 +132,7 @@ pub struct Judged {
     pub statement: &'static Statement,
     /// Its figure: of several runs the mean of theirs, with its interval.
     pub figure: Option<Interval>,
-    /// Whether it holds; not decided if the interval is in the range by a part. Divided runs decide nothing.
+    /// Whether it holds; not decided if the interval is in the range by a part. Divided runs and those of several programs decide nothing.
     pub holds: Option<bool>,
     /// Whether the runs could decide.
     pub is_whole: bool,
@@ -154,7 +154,7 @@ impl Experiment {
 
     /// What the paper says, and whether the rows agree.
     pub fn judge(&self, rows: &[Row]) -> Vec<Judged> {
-        let is_whole = rows.iter().filter(|r| r.experiment == self.name).all(|r| r.divisor() == 1);
+        let is_whole = rows.iter().filter(|r| r.experiment == self.name).all(Row::is_of_paper);
         let judge = |statement: &'static Statement| {
             let figure = over_runs(self, rows, statement.figure);
             let holds = figure.filter(|_| is_whole).and_then(|f| f.is_in(statement.range));
