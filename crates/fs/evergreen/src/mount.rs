@@ -110,8 +110,9 @@ impl Core {
         let is_newest = newest == 0 && recover::impossible(&*self.dev, &self.geom)?.is_empty();
         (self.master, self.master_at) = recover::scan_followed(&*self.dev, &self.geom, before)?;
         self.laid.clear();
-        if is_newest && !self.sb.is_clean() {
-            // It is the newest one, of which only counts are wrong.
+        let is_in_use = !self.sb.is_clean() || self.sb.master.get() == 0;
+        if is_newest && is_in_use {
+            // It is the newest one, of which only counts are wrong; or the superblock only says that it was unmounted.
             self.laid = match recover::redo(&*self.dev, &self.geom, &self.master.head) {
                 Err(Error::Corrupt(_)) => return self.find_older(),
                 laid => laid?,

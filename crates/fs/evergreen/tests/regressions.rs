@@ -1,7 +1,7 @@
 //! What failed once: lines that `arbor torture --repeat` takes.
 
 use arbor_evergreen::Evergreen;
-use arbor_torture::faults;
+use arbor_torture::{faults, line};
 
 /// A block that was to be overwritten whole got no place, since a bitmap could not be read: its page, made to be written,
 /// stayed, with zeros.
@@ -11,4 +11,13 @@ fn what_a_failed_device_made_of_calls() {
          ops=mkdir /d1 493 0; create /d1/L5 0 0; write /d1/L5 0 2866 27; remount; write /d1/L5 0 29762 33"];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&Evergreen, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The superblock said that a volume in use was unmounted. A repair laid only a part of the newest commit's redo list over it; one
+/// that was cut off and repeated took all of it.
+#[test]
+fn a_repair_that_was_cut_off_takes_the_commit_that_the_other_takes() {
+    let line = "seed=73315525963551 profile=Sync size=67108864 image=crashed-1 repair=yes cuts=7:Seeded(1190044371) \
+                damage=superblock 0+28=01000000 ops=";
+    line::repeat(&Evergreen, line).expect("a line").unwrap_or_else(|e| panic!("{e}"));
 }

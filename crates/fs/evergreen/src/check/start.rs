@@ -51,7 +51,9 @@ pub(super) fn open<'a>(
     if repair == Repair::Yes && !f.is_empty() {
         core.clear_impossible()?;
     }
-    if may_write && !core.sb.is_clean() {
+    // What repairs write may go where the redo list of the newest commit lies, so that one ends first.
+    let has_redo = repair == Repair::Yes && core.master.head.redo.get() != 0;
+    if may_write && (!core.sb.is_clean() || has_redo) {
         core.begin()?;
     }
     let mut checker = Checker::new(core, f, progress);
