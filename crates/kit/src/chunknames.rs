@@ -14,8 +14,8 @@ use arbor_base::vfs::{FileType, Ino, Result, Time};
 
 /// Inodes that are made, for names in directories of chunks.
 pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
-    /// Makes a new inode, with no name yet. A directory has two links.
-    fn inew(&mut self, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
+    /// Makes a new inode that is going to have a name in directory `dir`, and has none yet. A directory has two links.
+    fn inew(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
 
     /// Stores the target of a new symbolic link.
     fn store_target(&mut self, i: &mut Self::Inode, target: &[u8]) -> Result<()>;
@@ -50,8 +50,8 @@ impl<C: ChunkNames> AtomicNames for C {
         self.dir_replace(dir, DOTDOT_AT as u64, to, FileType::Dir)
     }
 
-    fn new_inode(&mut self, _dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<C::Inode> {
-        self.inew(mode, owner, now)
+    fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<C::Inode> {
+        self.inew(dir, mode, owner, now)
     }
 
     fn begin_dir(&mut self, i: &mut C::Inode, parent: Ino) -> Result<()> {

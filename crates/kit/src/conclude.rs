@@ -38,6 +38,36 @@ impl Kept {
     }
 }
 
+/// How the issues of such a checker are judged, by their classes ([`Class`]); those that are named lose something, as do those
+/// of the directory tree that say so.
+#[macro_export]
+macro_rules! judged {
+    ($issue:ident: $($lost:ident),*) => {
+        impl $crate::findings::Judged for $issue {
+            type Volume = $crate::conclude::Kept;
+            const NAMED: usize = 10_000;
+
+            fn is_safe(&self, _kept: &mut $crate::conclude::Kept) -> bool {
+                self.class() == $crate::conclude::Class::Safe
+            }
+
+            fn weight(&self, kept: &$crate::conclude::Kept) -> $crate::vfs::Severity {
+                let unnamed = matches!(self, $issue::Tree($crate::forest::TreeIssue::Unnamed { .. }));
+                let left = unnamed || matches!(self, $issue::Orphans { .. });
+                kept.weight(left, $crate::issue::Finding::severity(self))
+            }
+
+            fn loses(&self) -> bool {
+                match self {
+                    $issue::Tree(issue) => issue.loses(),
+                    $($issue::$lost { .. } => true,)*
+                    _ => false,
+                }
+            }
+        }
+    };
+}
+
 /// A checker that repairs in passes, and writes what it has mended when they have ended.
 pub trait Concluded: Repairs + Tree + Sized
 where

@@ -53,7 +53,7 @@ pub trait Headed: FromBytes + IntoBytes + Immutable + KnownLayout {
 }
 
 /// Declares a superblock: its structure, what messages call the engine, its first bytes, and the newest version that
-/// the code knows. Does not compile unless the structure begins as [`Head`](crate::head::Head) does.
+/// the code knows. Its default is all zeros. Does not compile unless the structure begins as [`Head`](crate::head::Head) does.
 #[macro_export]
 macro_rules! headed {
     ($t:ty, $engine:literal, $magic:expr, $version:expr) => {
@@ -61,6 +61,12 @@ macro_rules! headed {
             const ENGINE: &'static str = $engine;
             const MAGIC: [u8; 8] = $magic;
             const VERSION: u32 = $version;
+        }
+
+        impl Default for $t {
+            fn default() -> $t {
+                ::zerocopy::FromZeros::new_zeroed()
+            }
         }
 
         $crate::headed!(@same $t: magic crc version compat ro_compat incompat uuid label);

@@ -20,6 +20,7 @@ pub mod counters;
 pub mod data;
 pub mod dirent;
 pub mod dump;
+pub mod ends;
 pub mod fields;
 pub mod findings;
 pub mod flaws;
@@ -44,10 +45,12 @@ pub mod refs;
 pub mod resize;
 pub mod rooms;
 pub mod runs;
+pub mod segments;
 pub mod served;
 pub mod stamp;
 pub mod structures;
 pub mod treecheck;
+pub mod usage;
 pub mod xattr;
 
 /// For the macros.

@@ -39,6 +39,14 @@ pub const DIRTY_BUFFERS: OptionSpec = OptionSpec {
     help: "Changed buffers in memory, however short they are, beyond which some are written back; `dirty` holds too.",
 };
 
+/// The option `commit` of engines that write all changes at once by time.
+pub const COMMIT: OptionSpec = OptionSpec {
+    key: "commit",
+    value: "SECONDS",
+    default: "5",
+    help: "How long changes may wait in memory, 1 to 3600.",
+};
+
 /// The options `cache`, `dirty`, `dirtybuffers` and `commit`, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheOptions {

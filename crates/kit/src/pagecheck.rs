@@ -1,8 +1,8 @@
 //! Checking directories whose pages are buffers of a volume that the checker has opened in core as a mount does: all of them,
 //! and those on one path.
 //!
-//! What lies in a page, and what its entries lead to, is the business of `treecheck.rs`. Called by the checkers of plain and
-//! Evergreen.
+//! What lies in a page, and what its entries lead to, is the business of `treecheck.rs`. Called by the checkers of plain,
+//! Evergreen and DualFS.
 
 use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::chunkdir::ChunkDirs;
@@ -73,6 +73,78 @@ pub trait PageCheck: LostFound<Number = u32, Core: BlockFiles + ChunkDirs> {
         }
         Ok(())
     }
+}
+
+/// The check of the tree for a checker that has the volume in `core`, its findings in `f`, inodes in `recs`, and the number of
+/// lost+found; `$links` names may lead to an inode.
+#[macro_export]
+macro_rules! page_checker {
+    ($checker:ident of $core:ident, $root:expr, $links:expr) => {
+        impl $crate::treecheck::TreeCheck for $checker<'_> {
+            type Number = u32;
+            const MOST_LINKS: u32 = $links;
+            const ROOT: $crate::vfs::Ino = $root;
+
+            fn forest(&mut self) -> &mut $crate::forest::Forest<u32, u32> {
+                &mut self.recs
+            }
+
+            fn records(&self) -> &$crate::forest::Forest<u32, u32> {
+                &self.recs
+            }
+
+            fn tell(&mut self, issue: $crate::forest::TreeIssue) {
+                self.f.note(issue);
+            }
+
+            fn met(&mut self, dir: u32, name: &[u8], ino: u32, _kind: u8) {
+                self.f.met(dir.into(), name, ino.into());
+            }
+
+            fn names_in(&mut self, dir: u32) -> $crate::vfs::Result<Vec<$crate::treecheck::Named>> {
+                $crate::lostfound::names_in(&mut self.core, $crate::vfs::Ino(dir.into()))
+            }
+
+            fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> $crate::vfs::Result<()> {
+                let [dir, ino] = [dir, ino].map(|n| $crate::vfs::Ino(n.into()));
+                $crate::lostfound::put_entry_ino(&mut self.core, dir, offset, ino)
+            }
+
+            fn put_links(&mut self, ino: u32, links: u32) -> $crate::vfs::Result<()> {
+                $crate::lostfound::put_links(&mut self.core, $crate::vfs::Ino(ino.into()), links)
+            }
+
+            fn step(&mut self, done: u64, total: u64) {
+                (self.progress)(done, total, "links");
+            }
+
+            fn clear(&mut self, ino: u32) -> $crate::vfs::Result<()> {
+                let mut i = $crate::inodes::InodeStore::iget(&mut self.core, $crate::vfs::Ino(ino.into()))?;
+                self.recs.flag(ino, $crate::treecheck::Rec::GONE, true);
+                $crate::lifetimes::abandon(&mut self.core, &mut i)
+            }
+
+            fn adopt(&mut self, ino: u32, kind: u8) -> $crate::vfs::Result<u32> {
+                $crate::lostfound::LostFound::name_it(self, ino, kind)
+            }
+        }
+
+        impl $crate::lostfound::LostFound for $checker<'_> {
+            type Core = $core;
+
+            fn core(&mut self) -> &mut $core {
+                &mut self.core
+            }
+
+            fn now(&self) -> $crate::vfs::Time {
+                $crate::vfs::Time { secs: self.core.sb.created.get(), nanos: 0 }
+            }
+
+            fn lost_found(&mut self) -> &mut u32 {
+                &mut self.lost_found
+            }
+        }
+    };
 }
 
 /// Pages of a directory.

@@ -1,5 +1,5 @@
-//! Growing a volume that is not mounted: what comes before the engine's own part. Called by `resize.rs` of ReiserFS and
-//! Evergreen.
+//! Growing a volume that is not mounted: what comes before the engine's own part. Called by `resize.rs` of ReiserFS,
+//! Evergreen and DualFS.
 
 use arbor_base::device::{Device, SECTOR};
 use arbor_base::vfs::{Error, Result};

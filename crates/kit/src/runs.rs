@@ -95,6 +95,13 @@ impl Runs {
         self.runs().flatten()
     }
 
+    /// The number nearest to `n`, the lower one of two.
+    pub fn nearest(&self, n: u32) -> Option<u32> {
+        let below = self.runs.range(..=n).next_back().map(|(_, last)| (*last).min(n));
+        let above = self.runs.range(n..).next().map(|(first, _)| *first);
+        below.into_iter().chain(above).min_by_key(|m| m.abs_diff(n))
+    }
+
     /// Those after `n`, in order.
     pub fn after(&self, n: u32) -> impl Iterator<Item = u32> + '_ {
         let rest = self.run_of(n).into_iter().flat_map(move |(_, last)| n..=last).skip(1);
@@ -149,6 +156,7 @@ mod tests {
                 assert_eq!(runs.contains(n), model.contains(&n));
                 assert!(runs.after(n).eq(model.range(n + 1..).copied()));
                 assert!(runs.before(n).eq(model.range(..n).copied()));
+                assert_eq!(runs.nearest(n), model.iter().copied().min_by_key(|m| m.abs_diff(n)));
             }
         }
     }

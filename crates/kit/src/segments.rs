@@ -1,22 +1,23 @@
-//! The segment usage in core: live bytes of each segment, which may be filled, and what the cleaner chooses from.
+//! The segment usage of a log in core: live bytes of each segment, which may be filled, and what a cleaner chooses from.
 //!
-//! The ifile's table is a copy of it, brought up to date by each checkpoint (`ifile.rs`).
+//! An ifile's table is a copy of it, brought up to date by each checkpoint. Called by the log-structured engines.
 
 mod choice;
 
-use arbor_kit::invariants::{Holds, ensure};
-use arbor_kit::runs::Runs;
-pub(crate) use choice::Choice;
+use crate::invariants::{Holds, ensure};
+use crate::runs::Runs;
+pub use choice::Choice;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Classes of segments by utilisation, for the counters.
-pub(crate) const SHARES: usize = 20;
+pub const SHARES: usize = 20;
 
 /// The usage of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Use {
+pub struct Use {
     /// Live bytes.
     pub live: u32,
+    /// It holds something, or is being filled.
     pub dirty: bool,
     /// When its youngest block was written, seconds.
     pub time: i64,
@@ -29,12 +30,12 @@ struct Page(Box<[Use; PAGE as usize]>);
 
 /// The usage of all segments, in pages; a missing page holds segments that were never written. So memory goes by what a
 /// volume holds, not by its size.
-pub(crate) struct Segments {
+pub struct Segments {
     pages: BTreeMap<u32, Page>,
     count: u32,
     /// Segments that may be filled.
     pub clean: Runs,
-    /// Segments that the newest checkpoint records as clean, and the one before did not (LFS-C3).
+    /// Segments that the newest checkpoint records as clean, and the one before did not.
     pub pending_clean: Vec<u32>,
     /// Segments whose entries differ from the ifile's.
     pub changed: BTreeSet<u32>,
@@ -47,6 +48,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
+    /// So many clean segments.
     pub fn new(count: u32) -> Segments {
         Segments {
             pages: BTreeMap::new(),
@@ -60,6 +62,7 @@ impl Segments {
         }
     }
 
+    /// How many there are.
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -70,11 +73,13 @@ impl Segments {
         self.count = self.count.max(count);
     }
 
+    /// The usage of a segment.
     pub fn get(&self, seg: u32) -> Use {
         let page = self.pages.get(&(seg / PAGE));
         page.and_then(|page| page.0.get((seg % PAGE) as usize)).copied().unwrap_or_default()
     }
 
+    /// Changes the usage of a segment.
     pub fn set(&mut self, seg: u32, to: Use) {
         if seg >= self.count {
             return;
@@ -104,6 +109,7 @@ impl Segments {
         self.set(seg, Use { live: old.live.saturating_sub(bytes), ..old });
     }
 
+    /// Adds live bytes, written at `time`.
     pub fn add(&mut self, seg: u32, bytes: u32, time: i64) {
         let old = self.get(seg);
         self.set(seg, Use { live: old.live.saturating_add(bytes), dirty: true, time: old.time.max(time) });
@@ -135,10 +141,12 @@ impl Segments {
         self.pages.len() * PAGE as usize / 16
     }
 
-    /// Checks that the set of empty segments agrees with the table (LFS-U1).
-    pub fn check_empty(&self) -> Holds {
+    /// Checks that the sum and the set of empty segments agree with the table; `number` is the engine's invariant of it.
+    pub fn check_sums(&self, number: &'static str) -> Holds {
+        let live: u64 = self.said().map(|(_, u)| u64::from(u.live)).sum();
+        ensure(live == self.live, number, || format!("{live} bytes live, {} in all", self.live))?;
         let empty = self.dirty().filter(|(_, u)| u.live == 0).map(|d| d.0);
-        ensure(empty.eq(self.empty.iter().copied()), "LFS-U1", || format!("not empty: {:?}", self.empty))
+        ensure(empty.eq(self.empty.iter().copied()), number, || format!("not empty: {:?}", self.empty))
     }
 
     /// The segments that the cleaner chooses from; a segment has `size` bytes.

@@ -623,6 +623,12 @@ impl Cache {
             .filter_map(|n| if let Name::File(_, FileBlock::Map { level, n }) = n { Some((*level, *n)) } else { None })
     }
 
+    /// Blocks of a file's map that are here, by level and number.
+    pub fn map_of(&self, ino: Ino) -> impl Iterator<Item = FileBlock> + '_ {
+        let at = |level, n| (ino, FileBlock::Map { level, n });
+        self.parts.range(at(0, 0)..=at(u8::MAX, u64::MAX)).map(|p| p.1)
+    }
+
     /// Removes the pages of a file from page `from` on, dirty or not.
     pub fn drop_pages(&mut self, ino: Ino, from: u64) {
         self.drop_parts(ino, FileBlock::Data(from)..=FileBlock::Data(u64::MAX));

@@ -1,4 +1,4 @@
-//! Devices: image files, block devices, memory; windows, overlays, faults, power cuts.
+//! Devices: image files, block devices, memory; windows, overlays, two as one, faults, power cuts.
 //!
 //! # What a device promises
 //!
@@ -22,6 +22,7 @@ mod check;
 mod fault;
 mod file;
 mod gate;
+mod joined;
 mod mem;
 mod overlay;
 mod patient;
@@ -33,6 +34,7 @@ mod view;
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{Claim, FileDevice, FileOptions, OpenMode};
 pub use gate::{Gate, GatedDevice};
+pub use joined::JoinedDevice;
 pub use mem::MemDevice;
 pub use overlay::OverlayDevice;
 pub use patient::PatientDevice;

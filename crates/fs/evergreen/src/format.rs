@@ -289,12 +289,6 @@ impl Master {
     }
 }
 
-impl Default for SuperBlock {
-    fn default() -> SuperBlock {
-        SuperBlock::new_zeroed()
-    }
-}
-
 impl SuperBlock {
     /// Whether the volume was unmounted.
     pub fn is_clean(&self) -> bool {

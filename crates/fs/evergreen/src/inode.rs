@@ -198,7 +198,7 @@ impl InodeTable for Core {
 }
 
 impl ChunkNames for Core {
-    fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+    fn inew(&mut self, _dir: Ino, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         self.need(1)?;
         let ino = self.take_inode()?;
         let mut i = self.islot(ino)?;

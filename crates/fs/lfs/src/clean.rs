@@ -13,7 +13,7 @@
 //!
 //! Segments are chosen by what cleaning gains, and for how long, against its cost: `(1 - u) * age / (1 + u)` (Rosenblum
 //! and Ousterhout 1992); or greedily, the emptiest first. Segments are grouped by utilisation in 64ths; of each group
-//! only the oldest are considered (`choice.rs`).
+//! only the oldest are considered (`kit::segments`).
 //!
 //! Called by `commit.rs`: [`Core::clean_in_background`] below the low water mark, or up to the high one while the
 //! volume is idle; [`Core::make_room`] for a caller who finds too few clean segments, which falls back to greedy choice
@@ -173,7 +173,7 @@ impl Core {
     fn victims(&mut self, budget: u64, most_live: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
         let (busy, now) = (self.log.busy(), self.calls.now().secs);
-        let worth = |u: crate::segments::Use| {
+        let worth = |u: arbor_kit::segments::Use| {
             let live = u64::from(u.live).min(size) as f64 / size as f64;
             let age = now.saturating_sub(u.time).max(0) as f64 + 1.0;
             if greedy { 1.0 - live } else { (1.0 - live) * age / (1.0 + live) }

@@ -316,7 +316,7 @@ impl Core {
     /// follows.
     fn write_ifile(&mut self) -> Result<()> {
         for seg in self.segs.empty(&self.log.busy()) {
-            let clean = crate::segments::Use { dirty: false, ..self.segs.get(seg) };
+            let clean = arbor_kit::segments::Use { dirty: false, ..self.segs.get(seg) };
             self.segs.set(seg, clean);
             self.segs.pending_clean.push(seg);
         }
@@ -348,7 +348,7 @@ impl Core {
         for seg in log.busy() {
             let s = self.segs.get(seg);
             if !s.dirty {
-                self.segs.set(seg, crate::segments::Use { dirty: true, ..s });
+                self.segs.set(seg, arbor_kit::segments::Use { dirty: true, ..s });
             }
         }
     }

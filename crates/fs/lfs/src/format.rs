@@ -26,6 +26,7 @@ use arbor_base::vfs::{Ino, Time, mode};
 use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 pub use arbor_kit::fragments::Fragments;
+pub use arbor_kit::usage::{DIRTY, SegInfo, USAGE, Usage};
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -271,36 +272,8 @@ pub struct InodeInfo {
     pub entry: MapEntry,
 }
 
-/// What a group makes of an entry of the segment usage table.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct SegInfo {
-    /// The segment.
-    pub seg: U32,
-    /// Bytes that have died there.
-    pub died: U32,
-}
-
 const _: () = assert!(size_of::<FileInfo>() == 16 && size_of::<BlockInfo>() == 16);
 const _: () = assert!(size_of::<InodeInfo>() == 20 && size_of::<SegInfo>() == 8);
-
-/// Entry of the segment usage table, which fills the ifile from its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct Usage {
-    /// Live bytes: of blocks with all their fragments, of inodes 256 each.
-    pub live: U32,
-    /// `DIRTY`, or 0: it may be filled.
-    pub flags: U32,
-    /// When the youngest block in it was written, seconds.
-    pub time: I64,
-}
-
-/// Of [`Usage::flags`]: the segment holds something, or is being filled.
-pub const DIRTY: u32 = 1;
-/// Length of [`Usage`].
-pub const USAGE: usize = size_of::<Usage>();
-const _: () = assert!(USAGE == 16);
 
 /// Length of [`MapEntry`].
 pub const MAP_ENTRY: usize = size_of::<MapEntry>();
@@ -455,12 +428,6 @@ impl Dinode {
     pub fn sealed(mut self) -> Dinode {
         self.crc = crc_without(self.as_bytes(), CRC_AT).unwrap_or(0).into();
         self
-    }
-}
-
-impl Default for SuperBlock {
-    fn default() -> SuperBlock {
-        SuperBlock::new_zeroed()
     }
 }
 

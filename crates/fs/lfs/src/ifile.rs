@@ -1,12 +1,11 @@
 //! The ifile: the segment usage table and the inode map; allocation of inodes.
 //!
-//! Of the usage table only pages with entries that are not zero are in core ([`Segments`](crate::segments::Segments));
+//! Of the usage table only pages with entries that are not zero are in core ([`Segments`](arbor_kit::segments::Segments));
 //! its blocks are made when a checkpoint is written. The inode map is read and changed in the ifile's buffers, which
 //! stay in core until a checkpoint. Changes of both between two checkpoints are in the summaries of the log, too.
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::segments::Use;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
@@ -181,9 +180,8 @@ impl Core {
             };
             for (n, bytes) in (lbn * per..self.segs.count()).zip(page.chunks_exact(USAGE)) {
                 let Ok(u) = Usage::read_from_bytes(bytes) else { continue };
-                let dirty = u.flags.get() & DIRTY != 0;
-                if dirty {
-                    self.segs.set(n, Use { live: u.live.get(), dirty, time: u.time.get() });
+                if u.flags.get() & DIRTY != 0 {
+                    self.segs.set(n, u.into());
                 }
             }
         }
@@ -198,9 +196,7 @@ impl Core {
     pub fn store_usage(&mut self) -> Result<()> {
         let per = (self.geom.block_size() / USAGE) as u32;
         for seg in std::mem::take(&mut self.segs.changed) {
-            let s = self.segs.get(seg);
-            let usage =
-                Usage { live: s.live.into(), flags: if s.dirty { DIRTY } else { 0 }.into(), time: s.time.into() };
+            let usage = Usage::from(self.segs.get(seg));
             self.ifile_modify((seg / per).into(), (seg % per) as usize * USAGE, usage.as_bytes())?;
         }
         Ok(())

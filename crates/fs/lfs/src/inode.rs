@@ -197,7 +197,7 @@ impl Core {
 }
 
 impl ChunkNames for Core {
-    fn inew(&mut self, m: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
+    fn inew(&mut self, _dir: Ino, m: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
         let (ino, version) = self.ialloc()?;
         self.put_new((ino, version), m, owner, now)
     }

@@ -59,7 +59,6 @@ pub mod planted;
 mod recover;
 mod resize;
 mod scrub;
-mod segments;
 mod structures;
 mod summary;
 mod superblock;

@@ -99,7 +99,7 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
         ..Dinode::default()
     };
     core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
-    let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
+    let mut root: Inode = core.inew(ROOT, mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
     init_dir(&mut core, &mut root, ROOT)?;
     core.checkpoint(true)?;

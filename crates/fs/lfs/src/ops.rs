@@ -4,11 +4,11 @@
 //! nothing.
 
 use crate::format::*;
-use crate::segments::SHARES;
 use crate::superblock;
 use crate::volume::Core;
 use arbor_base::vfs::*;
 use arbor_kit::locked;
+use arbor_kit::segments::SHARES;
 
 /// Counters of the segments that the cleaner had to choose from, by the least utilisation of each class in %.
 const FOUND: [&str; SHARES] = [

@@ -25,12 +25,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     options::CACHE_OF_CHUNKS,
     options::DIRTY,
     options::DIRTY_BUFFERS,
-    OptionSpec {
-        key: "commit",
-        value: "SECONDS",
-        default: "5",
-        help: "How long changes may wait in memory, 1 to 3600.",
-    },
+    options::COMMIT,
     OptionSpec {
         key: "clean",
         value: "POLICY",

@@ -37,9 +37,7 @@ arbor_kit::fields! {
     }
     FileInfo { ino: Address, version, blocks, reserved }
     BlockInfo { place, frags, crc }
-    SegInfo { seg, died }
     MapEntry { frag: Address, version, next_free: Address, reserved }
-    Usage { live, flags, time }
     Pointer { frag: Address, crc }
     Stamp { secs, nanos }
     Dinode {

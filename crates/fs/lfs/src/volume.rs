@@ -6,7 +6,6 @@
 
 use crate::format::*;
 use crate::heads::LogHeads;
-use crate::segments::{SHARES, Segments};
 use crate::{options, superblock};
 use arbor_base::cache::{Cache, DirtyRef, FileBlock, Name};
 use arbor_base::device::{Device, Kind};
@@ -16,6 +15,7 @@ use arbor_kit::chunkdir::Hashes;
 use arbor_kit::counters::Io;
 use arbor_kit::locked::Locked;
 use arbor_kit::machine::{Machine, Machinery};
+use arbor_kit::segments::{SHARES, Segments};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

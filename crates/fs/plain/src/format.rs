@@ -206,12 +206,6 @@ pub const RECORD: usize = size_of::<Record>();
 pub const MOST_COPIES: u32 = 1016;
 const _: () = assert!(RECORD + MOST_COPIES as usize * 4 == BLOCK);
 
-impl Default for SuperBlock {
-    fn default() -> SuperBlock {
-        SuperBlock::new_zeroed()
-    }
-}
-
 impl SuperBlock {
     /// What its copy holds: nothing that changes, but for the label.
     pub fn copy(self) -> SuperBlock {

@@ -173,7 +173,7 @@ impl InodeTable for Core {
 }
 
 impl ChunkNames for Core {
-    fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+    fn inew(&mut self, _dir: Ino, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = Ino(self.take(Of::Inodes)?.into());
         let mut i = self.islot(ino)?;
         if i.d.in_use() {

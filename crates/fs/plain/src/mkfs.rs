@@ -68,7 +68,7 @@ impl Core {
         for _ in 0..ROOT.0 {
             self.take(Of::Inodes)?;
         }
-        let mut i = self.inew(mode::IFDIR | 0o755, o.owner, o.now)?;
+        let mut i = self.inew(ROOT, mode::IFDIR | 0o755, o.owner, o.now)?;
         init_dir(self, &mut i, ROOT)
     }
 }

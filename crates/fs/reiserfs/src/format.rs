@@ -14,7 +14,7 @@ use arbor_base::vfs::{Ino, mode};
 pub use arbor_kit::stamp::Stamp;
 use std::fmt;
 use std::mem::{offset_of, size_of};
-use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes in a sector: what a device writes whole or not at all.
 pub const SECTOR: usize = 512;
@@ -481,12 +481,6 @@ pub const fn ino_of(locality: u32, object: u32) -> Ino {
 /// Locality and object of a number.
 pub fn key_of(ino: Ino) -> (u32, u32) {
     ((ino.0 >> 32) as u32, ino.0 as u32)
-}
-
-impl Default for SuperBlock {
-    fn default() -> SuperBlock {
-        SuperBlock::new_zeroed()
-    }
 }
 
 impl SuperBlock {

@@ -1,4 +1,4 @@
-//! What the cleaner chooses from: dirty segments, ordered so that a choice need not look at all of them.
+//! What a cleaner chooses from: dirty segments, ordered so that a choice need not look at all of them.
 
 use super::{SHARES, Use};
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ const CLASSES: u64 = 64;
 
 /// Dirty segments with live bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Choice {
+pub struct Choice {
     /// By class, then by the time of the youngest block.
     all: BTreeSet<(u8, i64, u32)>,
     /// How many there are, by utilisation in twentieths.
@@ -18,6 +18,7 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Of segments of `size` bytes.
     pub fn new(size: u64, segs: impl Iterator<Item = (u32, Use)>) -> Choice {
         let mut choice = Choice { size, ..Choice::default() };
         segs.for_each(|(n, u)| choice.add(n, u));

@@ -14,8 +14,9 @@ use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{Corrupt, Location, get_u32};
 use arbor_base::vfs::{Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::ends::{Ends, Part};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -119,71 +120,35 @@ fn next_magic(core: &Core, seg: Seg, mut at: u32) -> Result<u32> {
     Ok(at)
 }
 
-/// The ends of the log.
-#[derive(Debug, Default)]
-struct Ends {
-    /// The first group of each mount.
-    epochs: BTreeMap<u64, u64>,
-    /// The last group of the last mount, and the numbers of its sound parts; `true` for the part that ends it.
-    last: (u64, u64),
-    parts: BTreeMap<u32, bool>,
-    fill: u64,
-}
-
-impl Ends {
-    fn find(core: &Core) -> Result<Ends> {
-        let mut ends = Ends::default();
-        let mut last = Vec::new();
-        each_summary(core, &mut |seg, at, p| {
-            let h = &p.head;
-            let (epoch, group) = (h.epoch.get(), h.group.get());
-            if epoch >= MOST || group >= MOST || h.fill.get() >= MOST {
-                return;
-            }
-            let first = ends.epochs.entry(epoch).or_insert(group);
-            *first = (*first).min(group);
-            ends.fill = ends.fill.max(h.fill.get());
-            if (epoch, group) > ends.last {
-                ends.last = (epoch, group);
-                last.clear();
-            }
-            if (epoch, group) == ends.last {
-                last.push((seg, at, h.index.get(), h.flags.get() & LAST != 0));
-            }
-        })?;
-        for (seg, at, index, is_last) in last {
-            if let Some(p) = summary::read(&*core.dev, &core.geom, seg, at)?
-                && summary::is_whole(&*core.dev, &core.geom, (seg, at), &p)?
-            {
-                ends.parts.insert(index, is_last);
-            }
+/// Finds the ends of the log.
+fn ends(core: &Core) -> Result<Ends<(Seg, u32)>> {
+    let mut ends = Ends::default();
+    each_summary(core, &mut |seg, at, p| {
+        let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
+        let (epoch, set, fill) = (h.epoch.get(), h.group.get(), h.fill.get());
+        if [epoch, set, fill].iter().all(|n| *n < MOST) {
+            ends.see(Part { at: (seg, at), epoch, set, index: h.index.get(), is_last, fill });
         }
-        Ok(ends)
-    }
-
-    /// Whether a group counts: no later mount began before its end, and the last one is complete.
-    fn counts(&self, epoch: u64, group: u64) -> bool {
-        let cut = self.epochs.range(epoch.saturating_add(1)..).any(|(_, first)| *first <= group);
-        let whole = || {
-            let all = self.parts.keys().enumerate().all(|(n, index)| n as u32 == *index);
-            all && self.parts.last_key_value().is_some_and(|(_, is_last)| *is_last)
-        };
-        !cut && ((epoch, group) < self.last || (epoch, group) == self.last && whole())
-    }
+    })?;
+    ends.judge(&mut |&(seg, at)| match summary::read(&*core.dev, &core.geom, seg, at)? {
+        Some(p) => summary::is_whole(&*core.dev, &core.geom, (seg, at), &p),
+        None => Ok(false),
+    })?;
+    Ok(ends)
 }
 
 /// The ordinal number of the last filling that the log has.
 pub(super) fn last_fill(core: &Core) -> Result<u64> {
-    Ok(Ends::find(core)?.fill)
+    Ok(ends(core)?.fill())
 }
 
 /// The states of inodes in the log, the newest of each inode first.
 pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
-    let ends = Ends::find(core)?;
+    let ends = ends(core)?;
     collect(core, &ends, wanted)
 }
 
-fn collect(core: &Core, ends: &Ends, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
+fn collect(core: &Core, ends: &Ends<(Seg, u32)>, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
     let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
     let most = validate::most_inodes(&core.geom, core.segs.count());
     each_summary(core, &mut |_, _, p| {
@@ -269,7 +234,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     let mut core = Core::new(geom, dev, options::Mount::parse(&Options::default())?, now, segs);
     core.dev.confine(0..geom.byte(geom.seg_start(Seg(segs))));
     core.cache.keep_all(true);
-    let ends = Ends::find(&core)?;
+    let ends = ends(&core)?;
     let found = collect(&core, &ends, &|_| true)?;
     let found = entries(&mut core, &found)?;
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
@@ -277,9 +242,9 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     core.state.inodes = highest.saturating_add(1);
     let serial = cp.map(|cp| cp.serial.get()).filter(|n| *n < MOST);
     core.checkpoint.serial = serial.unwrap_or(1).into();
-    core.log = LogHeads { epoch: ends.last.0 + 1, group: ends.last.1 + 1, ..LogHeads::default() };
+    core.log = LogHeads { epoch: ends.last().0 + 1, group: ends.last().1 + 1, ..LogHeads::default() };
     // No segment yet; see `place_log`.
-    core.log.heads[HOT].fill = ends.fill;
+    core.log.heads[HOT].fill = ends.fill();
     let stamp = Stamp::from(now);
     let ifile = Dinode {
         fsid: geom.fsid.into(),

@@ -11,11 +11,11 @@ use super::log;
 use super::space::Print;
 use crate::format::*;
 use crate::heads::{HOT, Head};
-use crate::segments::Use;
 use crate::summary;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Ino, Result};
+use arbor_kit::segments::Use;
 use std::collections::BTreeSet;
 
 /// How many clean segments a repair needs to begin.

@@ -1,33 +1,10 @@
 //! What the checker can find.
 
-use arbor_base::vfs::Severity;
-use arbor_kit::conclude::{Class, Kept};
-use arbor_kit::findings::Judged;
+use arbor_kit::conclude::Class;
 pub(super) use arbor_kit::forest::TreeIssue;
-use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::Node;
 
-impl Judged for Issue {
-    type Volume = Kept;
-    const NAMED: usize = 10_000;
-
-    fn is_safe(&self, _kept: &mut Kept) -> bool {
-        self.class() == Class::Safe
-    }
-
-    fn weight(&self, kept: &Kept) -> Severity {
-        let left = matches!(self, Issue::Tree(TreeIssue::Unnamed { .. }) | Issue::Orphans { .. });
-        kept.weight(left, self.severity())
-    }
-
-    fn loses(&self) -> bool {
-        use Issue::*;
-        match self {
-            Tree(issue) => issue.loses(),
-            issue => matches!(issue, InodeDamaged { .. } | Pointers { .. } | Duplicate { .. } | Xattr { .. }),
-        }
-    }
-}
+arbor_kit::judged!(Issue: InodeDamaged, Pointers, Duplicate, Xattr);
 
 arbor_kit::issues! {
     pub(crate) enum Issue: Tree(TreeIssue);

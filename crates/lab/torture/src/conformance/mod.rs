@@ -369,7 +369,7 @@ pub fn older_volume_is_gone(engine: &dyn Engine) {
 /// Checks that a directory with as many subdirectories as there may be gets no more, by no call; panics if it does.
 pub fn subdirectories_are_limited(engine: &dyn Engine) {
     const MOST: u32 = 64_998;
-    let config = Config { device_size: 512 << 20, ..Config::new(Profile::Small) };
+    let config = Config { device_size: 4 << 30, ..Config::new(Profile::Small) };
     let memory = config.memory();
     engine.format(config.devices(&memory), &config.format_options()).expect("format");
     let fs = mount(engine, &config, config.devices(&memory), &Arc::new(ManualClock::new(BEGIN))).expect("mount");
