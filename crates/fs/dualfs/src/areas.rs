@@ -1,0 +1,95 @@
+//! The devices of a volume: one that holds both areas, or one for metadata and one for data, which are joined where the
+//! metadata area ends.
+//!
+//! A data device begins with a [`DataHead`], which says to which volume it belongs, and of what time it is: each mount for
+//! writing counts the epoch there before the first checkpoint that has it. So a device of another volume, and an older copy of
+//! either, are refused by name.
+
+use crate::format::*;
+use crate::superblock;
+use arbor_base::device::{Device, JoinedDevice, Kind};
+use arbor_base::layout::crc_without;
+use arbor_base::vfs::{Devices, Error, Result};
+use arbor_kit::head;
+use std::sync::Arc;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// The role of the device for data.
+const DATA: &str = "data";
+
+/// The main device, and the one for data if there is one.
+pub(crate) fn parted(mut devices: Devices) -> (Arc<dyn Device>, Option<Arc<dyn Device>>) {
+    let data = devices.extra.remove(DATA);
+    (devices.main, data)
+}
+
+/// The same devices once more.
+pub(crate) fn same(devices: &Devices) -> Devices {
+    Devices { main: devices.main.clone(), extra: devices.extra.clone() }
+}
+
+/// Both as one.
+pub(crate) fn joined(main: Arc<dyn Device>, data: Option<Arc<dyn Device>>, geom: &Geom) -> Result<Arc<dyn Device>> {
+    match data {
+        Some(data) => Ok(Arc::new(JoinedDevice::new(main, geom.data_at, data)?)),
+        None => Ok(main),
+    }
+}
+
+/// Both as one, for a volume with this superblock.
+pub(crate) fn joined_for(devices: Devices, (sb, geom): &(SuperBlock, Geom)) -> Result<Arc<dyn Device>> {
+    let (main, data) = parted(devices);
+    match (sb.incompat.get() & INCOMPAT_TWO_DEVICES != 0, &data) {
+        (true, None) => Err(Error::refused("the volume's data are on another device: option data=FILE is needed")),
+        (false, Some(_)) => Err(Error::refused("the volume's data are on its own device, but option data was given")),
+        _ => joined(main, data, geom),
+    }
+}
+
+/// The devices of a volume as one, with its superblock.
+pub(crate) fn open(devices: Devices) -> Result<(Arc<dyn Device>, (SuperBlock, Geom))> {
+    let found = superblock::need(&*devices.main)?;
+    Ok((joined_for(devices, &found)?, found))
+}
+
+/// Says on the data device, durably, which mount has it.
+pub(crate) fn write_head(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+    if geom.heads == 0 {
+        return Ok(());
+    }
+    let zero = DataHead::new_zeroed();
+    let data = DataHead { magic: DATA_MAGIC, fsid: geom.fsid.into(), epoch: epoch.into(), ..zero };
+    dev.write_at(Kind::Super, geom.data_at, &head::sealed(data.as_bytes()))?;
+    Ok(dev.flush()?)
+}
+
+/// Fails unless the data device belongs to this volume, and to the time of a checkpoint.
+pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+    if geom.heads == 0 {
+        return Ok(());
+    }
+    let mut bytes = vec![0; SECTOR];
+    dev.read_at(Kind::Super, geom.data_at, &mut bytes)?;
+    let data = DataHead::read_from_bytes(&bytes[..]).unwrap_or_else(|_| DataHead::new_zeroed());
+    if data.magic != DATA_MAGIC || crc_without(&bytes, CRC_AT) != Some(data.crc.get()) {
+        return Err(Error::refused(
+            "the device that was given as data is none of a DualFS volume, or its head is damaged",
+        ));
+    }
+    if data.fsid.get() != geom.fsid {
+        return Err(Error::refused("the device that was given as data belongs to another volume"));
+    }
+    let found = data.epoch.get();
+    if found < epoch {
+        return Err(Error::refused(format!(
+            "the device that was given as data is an older copy: mount {found} had it last, mount {epoch} the metadata"
+        )));
+    }
+    // A crash may have come between the head and the checkpoint.
+    if found > epoch.saturating_add(1) {
+        return Err(Error::refused(format!(
+            "the metadata are an older copy: mount {epoch} had them last, mount {found} the device that was given as data"
+        )));
+    }
+    Ok(())
+}

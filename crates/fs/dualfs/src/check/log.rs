@@ -1,0 +1,180 @@
+//! The inode map from the summaries of the log, where the ifile has lost it.
+//!
+//! Every set names the inodes that it writes or frees, and the cleaner's do so too; so the newest set that counts and names
+//! an inode says where it is. The whole metadata area is read for that. A file whose end no summary tells of any more comes
+//! back without a name, unless others have its blocks since.
+
+use super::inodes::is_damaged;
+use crate::format::*;
+use crate::plan::LogEnd;
+use crate::summary::{self, Parsed};
+use crate::volume::Core;
+use crate::{areas, options, superblock, validate};
+use arbor_base::cache::Name;
+use arbor_base::device::{Device, Kind, zeroed};
+use arbor_base::vfs::{Ino, Options, Result, Time, mode};
+use arbor_kit::calls::State as _;
+use arbor_kit::ends::{Ends, Part};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// How many states of one inode are kept.
+const STATES: usize = 8;
+
+/// A state of an inode, by a summary.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    epoch: u64,
+    set: u64,
+    block: u32,
+    version: u32,
+}
+
+/// What the summaries say.
+#[derive(Default)]
+pub(super) struct Log {
+    ends: Ends<(Seg, u32)>,
+    states: FxHashMap<u32, Vec<State>>,
+}
+
+impl Log {
+    /// Reads the whole metadata area; keeps what concerns these inodes.
+    pub fn read(core: &Core, inodes: &Range<u32>) -> Result<Log> {
+        let (mut log, dev, geom) = (Log::default(), &*core.dev, &core.geom);
+        for seg in (0..geom.segs).map(Seg) {
+            for (at, p) in in_segment(core, seg)? {
+                log.see((seg, at), &p, inodes);
+            }
+        }
+        let is_sound = &mut |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at)? {
+            Some(p) => summary::is_whole(dev, geom, (*seg, *at), &p),
+            None => Ok(false),
+        };
+        log.ends.judge(is_sound)?;
+        Ok(log)
+    }
+
+    fn see(&mut self, at: (Seg, u32), p: &Parsed, inodes: &Range<u32>) {
+        let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
+        let (epoch, set, fill) = (h.epoch.get(), h.set.get(), h.fill.get());
+        self.ends.see(Part { at, epoch, set, index: h.index.get(), is_last, fill });
+        for info in p.inodes.iter().filter(|i| inodes.contains(&i.ino.get())) {
+            let list = self.states.entry(info.ino.get()).or_default();
+            list.push(State { epoch, set, block: info.entry.block.get(), version: info.entry.version.get() });
+            list.sort_by_key(|s| std::cmp::Reverse((s.epoch, s.set)));
+            list.truncate(STATES);
+        }
+    }
+
+    /// Entries of the map by the newest sound state of each inode, those of the youngest sets first.
+    fn entries(&self, core: &mut Core) -> Result<Vec<(u32, MapEntry)>> {
+        let mut all = Vec::with_capacity(self.states.len());
+        for (ino, list) in &self.states {
+            let counting: Vec<State> = list.iter().copied().filter(|s| self.ends.counts(s.epoch, s.set)).collect();
+            let Some(newest) = counting.first().copied() else { continue };
+            let mut entry = MapEntry { version: newest.version.into(), ..MapEntry::default() };
+            // An inode whose newest state is free is free; older states count only if of the same version.
+            for s in counting.iter().take_while(|s| s.block != 0 && s.version == newest.version) {
+                let read = core.read_inode(Ino((*ino).into()), MetaBlock(s.block));
+                if read.as_ref().is_ok_and(|(_, d)| d.version.get() == newest.version) {
+                    entry.block = s.block.into();
+                    break;
+                }
+                is_damaged(read)?;
+            }
+            all.push(((newest.epoch, newest.set), *ino, entry));
+        }
+        all.sort_unstable_by_key(|(age, ino, _)| (std::cmp::Reverse(*age), *ino));
+        Ok(all.into_iter().map(|(_, ino, entry)| (ino, entry)).collect())
+    }
+
+    /// Fills the entries of these inodes in the map. Returns the inodes, those of the youngest sets first.
+    pub fn fill(&self, core: &mut Core) -> Result<Vec<u32>> {
+        let (entries, end) = (self.entries(core)?, core.state.inodes);
+        let mut order = Vec::with_capacity(entries.len());
+        for (ino, entry) in entries.into_iter().filter(|e| e.0 < end) {
+            core.set_map_entry(Ino(ino.into()), entry)?;
+            order.push(ino);
+        }
+        // The log has these entries already.
+        core.changes.entries.clear();
+        Ok(order)
+    }
+}
+
+/// The sound summaries of the last filling of a segment, each with its block in the segment.
+fn in_segment(core: &Core, seg: Seg) -> Result<Vec<(u32, Parsed)>> {
+    let (geom, mut bytes) = (&core.geom, zeroed(1 << core.geom.seg_shift));
+    core.dev.read_at(Kind::Log, geom.meta_byte(geom.seg_start(seg)), &mut bytes)?;
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at < geom.seg_blocks() {
+        let found = summary::in_bytes(geom, &bytes, at);
+        let possible = |p: &Parsed| [p.head.epoch, p.head.set, p.head.fill].iter().all(|n| n.get() < validate::MOST);
+        match found.filter(possible) {
+            Some(p) => {
+                let next = at + p.head.len.get();
+                all.push((at, p));
+                at = next;
+            }
+            None => at += 1,
+        }
+    }
+    let fill = all.iter().map(|(_, p)| p.head.fill.get()).max();
+    all.retain(|(_, p)| Some(p.head.fill.get()) == fill);
+    Ok(all)
+}
+
+/// A state that was made from the summaries alone.
+pub(super) struct Rebuilt {
+    pub core: Core,
+    /// Its inodes, those of the youngest sets first: they have what two say is theirs.
+    pub order: Vec<u32>,
+    /// Where the log can go on, but for the segments.
+    pub end: LogEnd,
+}
+
+/// Makes the ifile from the summaries alone; `None` if there is no summary of this volume. Sound checkpoints tell what the
+/// summaries do not.
+pub(super) fn rebuild(
+    dev: &Arc<dyn Device>,
+    (sb, geom): (SuperBlock, Geom),
+    checkpoints: &[(usize, Checkpoint)],
+) -> Result<Option<Rebuilt>> {
+    let size = dev.geometry().size;
+    let known = |(region, cp): &(usize, Checkpoint)| superblock::with_checkpoint(&geom, size, *region, cp).ok();
+    let whole = Geom { data_blocks: superblock::data_blocks(&geom, size), ..geom };
+    let geom = checkpoints.iter().find_map(known).unwrap_or(whole);
+    dev.confine(0..geom.end());
+    let opts = options::Mount::parse(&Options::parse(super::start::CACHE))?;
+    let mut core = Core::new(dev.clone(), (sb, geom), opts, Time::default());
+    core.stay();
+    core.cache.keep_all(true);
+    let most = geom.max_size().saturating_sub(MAP_AT) / MAP_ENTRY as u64;
+    let log = Log::read(&core, &(ROOT.0 as u32..u32::try_from(most).unwrap_or(u32::MAX)))?;
+    let (epoch, set) = log.ends.last();
+    if set == 0 {
+        return Ok(None);
+    }
+    areas::is_of_one_time(&**dev, &geom, epoch)?;
+    let serial = checkpoints.iter().map(|(_, cp)| cp.serial.get()).filter(|n| *n < validate::MOST).max();
+    core.checkpoint.serial = serial.unwrap_or(1).into();
+    core.segs.clean.clear();
+    insert_ifile(&mut core);
+    // Nothing supports summaries beyond that, and a map of so many inodes might leave no room for anything else.
+    let in_use = log.entries(&mut core)?.into_iter().filter(|(_, e)| e.block.get() != 0).map(|(ino, _)| ino);
+    core.state.inodes = in_use.max().unwrap_or(ROOT.0 as u32).saturating_add(1);
+    let order = log.fill(&mut core)?;
+    core.cache.keep_all(false);
+    let end = LogEnd { fill: log.ends.fill() + 1, set: set + 1, epoch, ..LogEnd::default() };
+    Ok(Some(Rebuilt { core, order, end }))
+}
+
+/// An empty ifile.
+fn insert_ifile(core: &mut Core) {
+    let (ino, mode) = ((IFILE.0 as u32).into(), (mode::IFREG | 0o600).into());
+    let ifile = Dinode { ino, mode, version: 1.into(), nlink: 1.into(), ..Dinode::default() };
+    let ifile = Dinode { fsid: core.geom.fsid.into(), ..ifile };
+    core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+}

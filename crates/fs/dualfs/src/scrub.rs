@@ -1,0 +1,165 @@
+//! Scrubbing: reads what is in use from the device, inode by inode, and verifies its checksums. Damage is found while there
+//! may still be another copy of the file.
+
+use crate::decoded::{Inode, inodes_in};
+use crate::describe::piece_name;
+use crate::file::CONTENTS;
+use crate::format::*;
+use crate::superblock;
+use crate::volume::Core;
+use arbor_base::cache::{FileBlock, Name};
+use arbor_base::device::Kind;
+use arbor_base::vfs::{Error, Ino, Result, Scrubbed};
+use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
+use arbor_kit::head;
+
+/// Logical blocks of a file that one step verifies.
+const STEP: u64 = 256;
+
+impl Core {
+    /// Verifies a part of the first inode in use from `at` on: its number in the upper half, the part in the lower one. At 0
+    /// also the superblocks and the checkpoints.
+    pub fn scrub_some(&mut self, at: u64) -> Result<Scrubbed> {
+        let mut done = Scrubbed::default();
+        if at == 0 {
+            self.scrub_heads(&mut done)?;
+        }
+        let (first, mut part) = ((at >> 32).max(IFILE.0), at & 0xffff_ffff);
+        let Some(ino) = self.next_in_use(first, &mut done)? else { return Ok(done) };
+        if ino.0 != first {
+            part = 0;
+        }
+        let next = self.scrub_inode(ino, part, &mut done)?;
+        done.next = Some(next.map_or((ino.0 + 1) << 32, |part| ino.0 << 32 | part));
+        if !done.damage.is_empty() {
+            self.calls.health.note_damage();
+        }
+        Ok(done)
+    }
+
+    fn scrub_heads(&mut self, done: &mut Scrubbed) -> Result<()> {
+        for (what, at) in [("superblock", 0), ("superblock copy", self.geom.copy_at())] {
+            match head::read::<SuperBlock>(&*self.dev, at) {
+                Ok(Some(_)) => done.verified_bytes += SECTOR as u64,
+                Ok(None) => done.damage.push(format!("{what} at byte {at}: there is none")),
+                Err(Error::Corrupt(c)) => done.damage.push(format!("{what}: {c}")),
+                Err(e) => return Err(e),
+            }
+        }
+        let sound = superblock::checkpoints(&*self.dev, &self.geom)?.len();
+        done.verified_bytes += (sound * SECTOR) as u64;
+        if sound < 2 {
+            done.damage.push(format!("{} of two checkpoints cannot be used", 2 - sound));
+        }
+        Ok(())
+    }
+
+    /// The first inode in use on the device from a number on.
+    fn next_in_use(&mut self, from: u64, done: &mut Scrubbed) -> Result<Option<Ino>> {
+        if from == IFILE.0 {
+            return Ok(Some(IFILE));
+        }
+        for ino in (from..self.state.inodes.into()).map(Ino) {
+            match self.map_entry(ino) {
+                Ok(entry) if !matches!(entry.block.get(), 0 | NO_PLACE) => return Ok(Some(ino)),
+                Ok(_) => {}
+                Err(Error::Corrupt(c)) => {
+                    done.damage.push(format!("inode map: {c}"));
+                    return Ok(None);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Verifies a part of an inode; returns the next one that is no hole.
+    fn scrub_inode(&mut self, ino: Ino, part: u64, done: &mut Scrubbed) -> Result<Option<u64>> {
+        let i = match self.inode(ino) {
+            Ok(i) => i,
+            Err(Error::Corrupt(c)) => {
+                done.damage.push(format!("inode {ino}: {c}"));
+                return Ok(None);
+            }
+            Err(e) => return Err(e),
+        };
+        if part == 0 {
+            self.scrub_own(&i, done)?;
+        }
+        if !i.d.has_blocks() {
+            return Ok(None);
+        }
+        let (first, end) = (part * STEP, self.geom.blocks_for(i.size()));
+        for lbn in first..(first + STEP).min(end) {
+            self.scrub_block(&i, FileBlock::Data(lbn), done)?;
+            for level in 1..=NIADDR as u8 {
+                let above = self.shape().above(lbn, level);
+                if let FileBlock::Map { level, n } = above
+                    && self.shape().first(level, n) == lbn
+                {
+                    self.scrub_block(&i, above, done)?;
+                }
+            }
+        }
+        match self.next_block(&i, first + STEP, end, false) {
+            Ok(next) => Ok(next.map(|lbn| lbn / STEP)),
+            // What is behind damage cannot be reached.
+            Err(Error::Corrupt(c)) => {
+                done.damage.push(format!("inode {ino}: {c}"));
+                Ok(None)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The inode where it lies, and its attributes.
+    fn scrub_own(&mut self, i: &Inode, done: &mut Scrubbed) -> Result<()> {
+        let block = if i.ino == IFILE { self.checkpoint.ifile.get() } else { self.map_entry(i.ino)?.block.get() };
+        let at = self.geom.meta_byte(MetaBlock(block));
+        let bytes = self.read_again(Kind::Inode, at)?;
+        let geom = self.geom;
+        if inodes_in(&geom, &bytes).any(|(_, d)| u64::from(d.ino.get()) == i.ino.0) {
+            done.verified_bytes += INODE as u64;
+        } else {
+            done.damage.push(format!("inode {}: no sound one in the block at byte {at:#x}", i.ino));
+        }
+        match self.xattr_blocks(i) {
+            Ok(blocks) => (0..blocks).try_for_each(|n| self.scrub_block(i, FileBlock::Xattr(n), done)),
+            Err(Error::Corrupt(c)) => {
+                done.damage.push(format!("inode {}: {c}", i.ino));
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// A block that is as it is on the device: what is changed in core is written anew.
+    fn scrub_block(&mut self, i: &Inode, part: FileBlock, done: &mut Scrubbed) -> Result<()> {
+        let p = match self.pointer(i, part) {
+            Ok(p) => p,
+            // It was told when its own turn came.
+            Err(Error::Corrupt(_)) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        if !p.is_placed() || p.has_no_sum() || self.cache.is_dirty(Name::File(i.ino, part)) {
+            return Ok(());
+        }
+        let whose = format!("inode {}, {}", i.ino, piece_name(&self.geom, i, part));
+        let name = match part {
+            FileBlock::Data(lbn) => format!("{whose}, block {lbn}"),
+            FileBlock::Map { n, .. } => format!("{whose}, number {n}"),
+            FileBlock::Xattr(_) => whose,
+        };
+        let verified = self.place_of(i, part, p).and_then(|at| {
+            let bytes = self.read_again(Self::kind_of(i, part), at)?;
+            Self::verify(if Self::is_data(i, part) { CONTENTS } else { "block" }, p, at, &bytes)
+        });
+        match verified {
+            Ok(()) => done.verified_bytes += self.geom.block() as u64,
+            Err(Error::Corrupt(c)) => done.damage.push(format!("{name}: {c}")),
+            Err(Error::Io(e)) => done.damage.push(format!("{name}: {e}")),
+            Err(e) => return Err(e),
+        }
+        Ok(())
+    }
+}
