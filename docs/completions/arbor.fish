@@ -37,7 +37,7 @@ complete -c arbor -n "__fish_arbor_needs_command" -f -a "info" -d 'Show what an 
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "label" -d 'Show the label of a file system, or change it'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "resize" -d 'Grow an unmounted file system, and its image file with it'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "trim" -d 'Give free space back to the host'
-complete -c arbor -n "__fish_arbor_needs_command" -f -a "clean" -d 'Clean segments of a log-structured file system; gather the free space of Evergreen'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "clean" -d 'Clean segments of a log; gather the free space of Evergreen'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "scrub" -d 'Verify all checksums, those of the contents of files too'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "ls" -d 'List directories'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "tree" -d 'Show a tree of directories'
@@ -63,7 +63,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s s -l size -d 'Size 
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s L -l label -d 'Label, at most 63 bytes' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s U -l uuid -d 'UUID: "random", "time", "null" or one in full' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s d -l directory -d 'Fill it with this directory, or with this tar archive ("-" for the standard input)' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s f -l force -d 'Go on even if the image holds something'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s q -l quiet -d 'Print nothing but errors'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s n -l dry-run -d 'Say what would be done, and do nothing'
@@ -71,7 +71,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s h -l help -d 'Print
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make the image first, with a file system of this size; it must not exist yet' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s t -l type -d 'Kind of file system; by default what the image holds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell on this file descriptor that the mount works (used between two processes of arbor)' -r
-complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground; messages go to standard error then, otherwise to syslog'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s q -l quiet -d 'Do not say what was mounted where'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s v -l verbose -d 'Say also how requests come from the kernel, and what is waited for'
@@ -84,7 +84,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand stats" -s w -l watch -d 'Aga
 complete -c arbor -n "__fish_arbor_using_subcommand stats" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l path -d 'Check this file or directory and the way to it, nothing else; repairs nothing' -r
-complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s n -d 'Change nothing (the default). What cannot be read is reported, and taken as zeros'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s p -s a -d 'Repair what is safe, without asking'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s y -d 'Repair everything that can be repaired. It ends where the device cannot be read'
@@ -96,68 +96,68 @@ complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s r -d 'Accepted: not
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s T -d 'Ignored'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s V -d 'Print the version'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand info" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -l export -d 'As KEY=VALUE lines, like blkid(8)'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand label" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand label" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand label" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand clean" -s b -l budget -d 'Read about so much at most, with K, M, G or T; at least one segment' -r
-complete -c arbor -n "__fish_arbor_using_subcommand clean" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand clean" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand clean" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand scrub" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand scrub" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand scrub" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s l -d 'With mode, links, owner, size and time'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s a -d 'Names that begin with a dot, too'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s R -d 'Directories in directories, too'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand tree" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tree" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand tree" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand cat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand cat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand cat" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand stat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand stat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand stat" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand put" -l owner -d 'Owner of everything put in, instead of the owners on the host' -r
-complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand get" -l preserve -d 'Keep this too. Only root can' -r -f -a "owner\t'Owners and groups'
 setid\t'Set-id bits and the attributes "security.*" and "trusted.*", of files whose owner is kept too'
 devices\t'Device nodes'
 all\t'All of these'"
-complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s r -s R -d 'Directories too, with all they hold'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s f -d 'Names that do not exist are fine'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s p -d 'Those above too; one that exists is fine'
 complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand mv" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mv" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mv" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand df" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand df" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand df" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand df" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand du" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand du" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand du" -s s -d 'Totals only'
 complete -c arbor -n "__fish_arbor_using_subcommand du" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand du" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l import -d 'Archive to unpack over the file system; "-" for the standard input' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l export -d 'Archive to write; "-" for the standard output' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s o -l output -d 'Write a picture (SVG) there, instead of a map in letters here; "-" for the standard output' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s O -l options -d 'Options of the image, as -o of the other commands' -r
 complete -c arbor -n "__fish_arbor_using_subcommand map" -l json -d 'Counts of fragments as JSON, and no map'
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand dump" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
+complete -c arbor -n "__fish_arbor_using_subcommand dump" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand dump" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand dump" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s t -l engine -d 'The engine' -r
@@ -276,7 +276,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_su
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "label" -d 'Show the label of a file system, or change it'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "resize" -d 'Grow an unmounted file system, and its image file with it'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "trim" -d 'Give free space back to the host'
-complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "clean" -d 'Clean segments of a log-structured file system; gather the free space of Evergreen'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "clean" -d 'Clean segments of a log; gather the free space of Evergreen'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "scrub" -d 'Verify all checksums, those of the contents of files too'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "ls" -d 'List directories'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "tree" -d 'Show a tree of directories'

@@ -2,7 +2,8 @@
 //! `torture-ENGINE-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
 //! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` and
 //! `mounted-engines.json` by `cargo xtask bench --mounted --json`,
-//! `small-files.json` by `cargo bench -- --json`, `growth.json` by `cargo xtask growth --json`.
+//! `small-files.json` by `cargo bench -- --json`, `instructions.json` by `cargo xtask instructions --json`, `growth.json`
+//! (yFS) and `growth-ENGINE.json` by `cargo xtask growth --json`.
 
 use crate::bench::{record::Record, report};
 use crate::fuzz::Targets;
@@ -60,10 +61,16 @@ pub(crate) fn performance(dir: &Path) -> Result<Tables> {
     let mounted: Record = read(&dir.join("mounted.json"))?;
     let engines: Record = read(&dir.join("mounted-engines.json"))?;
     let growth: growth::record::Record = read(&dir.join("growth.json"))?;
+    let mut siblings = vec![growth.clone()];
+    for name in names(dir)?.iter().filter(|name| name.starts_with("growth-")) {
+        siblings.push(read(&dir.join(name))?);
+    }
     Ok(Tables::from([
         ("mounted".to_string(), format!("```text\n{}```\n", report::text(&mounted))),
         ("mounted-engines".to_string(), format!("```text\n{}```\n", report::text(&engines))),
         ("growth".to_string(), format!("```text\n{}```\n", growth::report::text(&growth))),
+        ("growth-engines".to_string(), growth::report::side_by_side(&siblings)),
+        ("instructions".to_string(), crate::instructions::table(&read(&dir.join("instructions.json"))?)),
         ("small-files".to_string(), small_files(&read(&dir.join("small-files.json"))?)?),
     ]))
 }
@@ -87,6 +94,16 @@ fn small_files(sets: &SmallFiles) -> Result<String> {
     Ok(out)
 }
 
+/// The files of a directory, sorted.
+fn names(dir: &Path) -> Result<Vec<String>> {
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .with_context(|| dir.display().to_string())?
+        .map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_, _>>()?;
+    names.sort();
+    Ok(names)
+}
+
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&bytes).with_context(|| path.display().to_string())
@@ -96,12 +113,7 @@ fn torture(dir: &Path) -> Result<String> {
     let mut out = "| part | engine | seed | sequences | crash states | distinct | faults | mutants | schedules | \
                    failures | minutes |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
         .to_string();
-    let mut names: Vec<String> = fs::read_dir(dir)
-        .with_context(|| dir.display().to_string())?
-        .map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
-        .collect::<Result<_, _>>()?;
-    names.sort();
-    for name in names {
+    for name in names(dir)? {
         let run = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json"));
         let Some((_, part)) = run.and_then(|run| run.split_once('-')) else { continue };
         let t: Torture = read(&dir.join(&name))?;

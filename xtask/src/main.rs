@@ -1,6 +1,6 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask lab`, `cargo xtask stress`, `cargo xtask fuzz`,
-//! `cargo xtask overlap`, `cargo xtask tidy [--record]`, `cargo xtask duplicates [--list]`.
+//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask instructions`, `cargo xtask lab`,
+//! `cargo xtask stress`, `cargo xtask fuzz`, `cargo xtask overlap`, `cargo xtask tidy [--record]`, `cargo xtask duplicates [--list]`.
 //!
 //! | module | what it makes |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `bench` | mounts compared with those of other file systems |
 //! | `overlap` | processes that wait for a slow disk at the same time |
 //! | `growth` | how costs grow with files, names, extents, images and caches |
+//! | `instructions` | what a small file costs each engine in instructions |
 //! | `lab` | the laboratory's experiments, and the tables and pictures of them |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
 //! | `fuzz` | fuzzing guided by coverage |
@@ -27,6 +28,7 @@ mod figures;
 mod fuzz;
 mod growth;
 mod heads;
+mod instructions;
 mod lab;
 mod layout;
 mod overlap;
@@ -40,7 +42,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, \
-    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask overlap, \
+    cargo xtask growth, cargo xtask instructions, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask overlap, \
     cargo xtask tidy, \
     cargo xtask duplicates (--help after one of them tells more)";
 
@@ -58,6 +60,8 @@ fn main() -> Result<()> {
         ["bench-part", words @ ..] => bench::part(words),
         ["growth", words @ ..] => growth::run(words.iter().copied()),
         ["growth-part", words @ ..] => growth::part(words),
+        ["instructions", words @ ..] => instructions::run(words.iter().copied()),
+        ["instructions-part", words @ ..] => instructions::part(words),
         ["overlap", words @ ..] => overlap::run(words.iter().copied()),
         ["overlap-part", words @ ..] => overlap::part(words),
         ["lab", words @ ..] => lab::run(words.iter().copied()),

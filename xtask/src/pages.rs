@@ -42,6 +42,9 @@ pub fn filled(root: &Path) -> Result<Vec<Page>> {
             if source.contains("arbor_kit::dirent::") {
                 source += &fs::read_to_string(root.join("crates/kit/src/dirent.rs"))?;
             }
+            if source.contains("arbor_kit::usage::") {
+                source += &fs::read_to_string(root.join("crates/kit/src/usage.rs"))?;
+            }
             if source.contains("arbor_kit::stamp::") {
                 // Before what is made of it.
                 source = fs::read_to_string(root.join("crates/kit/src/stamp.rs"))? + &source;

@@ -144,7 +144,7 @@ impl Point {
 /// Requests for reading that the engine has sent to the device, where it counts them.
 fn reads(volume: &Volume) -> u64 {
     let counters = volume.file_system().counters();
-    counters.iter().filter(|(name, _)| ["metadata_reads", "data_reads"].contains(name)).map(|(_, n)| n).sum()
+    counters.iter().filter(|(name, _)| ["metadata_reads", "data_reads", "reads"].contains(name)).map(|(_, n)| n).sum()
 }
 
 /// A call on a volume, with its number.

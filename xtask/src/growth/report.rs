@@ -52,6 +52,35 @@ pub(crate) fn text(record: &Record) -> String {
     text
 }
 
+/// One row for each metric, with what it is at the greatest size and how it grew there, beside one another for the
+/// engines; without series that only one of them has.
+pub(crate) fn side_by_side(records: &[Record]) -> String {
+    let names: Vec<&str> = records.iter().map(|r| r.engine.as_str()).collect();
+    let mut out = String::new();
+    for def in series::ALL {
+        let of: Vec<Option<&Series>> = records.iter().map(|r| r.series.iter().find(|s| s.name == def.name)).collect();
+        if of.iter().flatten().count() < 2 {
+            continue;
+        }
+        let Some(first) = of.iter().flatten().next() else { continue };
+        let most = first.sizes().last().map_or(String::new(), |size| def.label(*size));
+        let _ = writeln!(out, "| {}, {most} | {} |", def.name, names.join(" | "));
+        let _ = writeln!(out, "|---|{}", "---|".repeat(names.len()));
+        for metric in &first.metrics {
+            let cell = |series: &Option<&Series>| {
+                let same =
+                    series.and_then(|s| s.metrics.iter().find(|m| m.name == metric.name && m.unit == metric.unit));
+                let last = same.and_then(|m| Some((m.points.last()?.1, m.growth())));
+                last.map_or("-".into(), |(value, growth)| format!("{}, {growth}", figure(value)))
+            };
+            let cells: Vec<String> = of.iter().map(cell).collect();
+            let _ = writeln!(out, "| {}, {} | {} |", metric.name, metric.unit, cells.join(" | "));
+        }
+        out.push('\n');
+    }
+    out
+}
+
 /// One page that needs nothing else.
 pub(crate) fn html(record: &Record) -> String {
     let mut page = format!(

@@ -85,11 +85,11 @@ trait Store {
 }
 
 /// A volume of this engine.
-struct Engine(&'static str, PathBuf);
+struct Engine(String, PathBuf);
 
 impl Store for Engine {
     fn create(&self, set: &Set) -> Result<()> {
-        let volume = Volume::options().engine(self.0).format(&self.1, 8 * GIB)?;
+        let volume = Volume::options().engine(&self.0).format(&self.1, 8 * GIB)?;
         for dir in &set.dirs {
             volume.create_dir(dir)?;
         }
@@ -323,18 +323,17 @@ impl Records for Lmdb {
     }
 }
 
-const STORES: [&str; 5] = ["yfs", "reiserfs", "SQLite", "redb", "LMDB"];
+const STORES: [&str; 9] = ["yfs", "ffs", "lfs", "dualfs", "reiserfs", "evergreen", "SQLite", "redb", "LMDB"];
 const PHASES: [&str; 4] = ["create", "stat, cold", "read, cold", "delete"];
 const SPACE: &str = "space";
 
 fn store(name: &str, dir: &Path) -> Box<dyn Store> {
     let path = dir.join("store");
     match name {
-        "yfs" => Box::new(Engine("yfs", path)),
-        "reiserfs" => Box::new(Engine("reiserfs", path)),
         "SQLite" => Box::new(Sqlite(path)),
         "redb" => Box::new(Redb(path)),
-        _ => Box::new(Lmdb(path)),
+        "LMDB" => Box::new(Lmdb(path)),
+        engine => Box::new(Engine(engine.into(), path)),
     }
 }
 

@@ -6,8 +6,14 @@ use arbor_base::vfs::{self, Engine, VolumeInfo};
 use std::io;
 
 /// One line an engine. The first one formats when none is named.
-static ENGINES: &[&dyn Engine] =
-    &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs, &arbor_reiserfs::ReiserFs, &arbor_evergreen::Evergreen];
+static ENGINES: &[&dyn Engine] = &[
+    &arbor_yfs::Yfs,
+    &arbor_ffs::Ffs,
+    &arbor_lfs::Lfs,
+    &arbor_dualfs::DualFs,
+    &arbor_reiserfs::ReiserFs,
+    &arbor_evergreen::Evergreen,
+];
 
 /// Engines that are there to be read and to be copied from: by name and by their volumes they are found as others are, but
 /// nothing that goes through all engines meets them.

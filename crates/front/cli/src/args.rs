@@ -85,7 +85,7 @@ pub enum Command {
     ///
     /// Instead of an image a directory on a mount may be named, by root: the mount goes on meanwhile.
     Trim(TrimArgs),
-    /// Clean segments of a log-structured file system; gather the free space of Evergreen.
+    /// Clean segments of a log; gather the free space of Evergreen.
     ///
     /// What lives in segments that are mostly dead is written anew at the end of the log, and they can be filled again.
     /// Goes on until nothing is gained by it. A mount cleans by itself when few segments are clean, though no more than
@@ -215,7 +215,7 @@ fn seed(text: &str) -> Result<u64, String> {
 #[derive(Clone, Debug, Args)]
 pub struct ImageArgs {
     /// Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE
-    /// of yfs for an external log.
+    /// of yfs for an external log and data=FILE of dualfs for data on a device of their own.
     #[arg(short = 'o', value_name = "KEY=VALUE,...")]
     pub options: Vec<String>,
     /// Image file or block device.

@@ -17,12 +17,14 @@ fn a_bit_that_flips_in_a_file_is_seen_where_contents_have_checksums() {
         fs::write(dir.join("x.img"), image).unwrap();
         let (code, _, err) = run_in(dir, &["cat", "x.img", "text"]);
         match engine {
-            "lfs" => assert!(code == 1 && err.contains("x.img:text: ") && err.contains("crc"), "{err}"),
+            "lfs" | "dualfs" => assert!(code == 1 && err.contains("x.img:text: ") && err.contains("crc"), "{err}"),
             _ => assert_eq!((code, err.as_str()), (0, "")),
         }
         let (code, said, err) = run_in(dir, &["scrub", "x.img"]);
-        if engine == "lfs" {
-            assert!(code == 4 && said.contains(", block 12") && said.ends_with(", 1 damaged place\n"), "{said}");
+        if ["lfs", "dualfs"].contains(&engine) {
+            // Byte 100,000 in blocks of 8 and of 4 KiB.
+            let block = if engine == "lfs" { ", block 12" } else { ", block 24" };
+            assert!(code == 4 && said.contains(block) && said.ends_with(", 1 damaged place\n"), "{said}");
         } else {
             let what = "has no checksums on the contents of files; `arbor fsck -f` verifies its metadata";
             assert_eq!((code, err), (8, format!("arbor scrub: x.img: {engine} {what}\n")));
@@ -105,8 +107,8 @@ fn damage_that_loses_files_is_not_called_clean() {
         ok(dir, &["mkfs", "-q", "-f", "-t", engine, "-s", "64M", "-d", "tree", "x.img"]);
         let mut bytes = fs::read(dir.join("x.img")).unwrap();
         let mut random = 1u32;
-        // What says where the segments of LFS lie is not found by a search.
-        let from = if engine == "lfs" { 64 << 10 } else { 0 };
+        // What says where the segments of a log lie is not found by a search.
+        let from = if ["lfs", "dualfs"].contains(&engine) { 64 << 10 } else { 0 };
         bytes[from..1 << 20].iter_mut().for_each(|b| {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *b = (random >> 24) as u8;
@@ -117,7 +119,7 @@ fn damage_that_loses_files_is_not_called_clean() {
         assert!(code == 1 && last.starts_with("x.img: damage was repaired, "), "{code}: {said}");
         assert!(last.contains(", files may be lost: see above; "), "{said}");
         let search = match engine {
-            "lfs" => "what the summaries of the log say of inodes is used",
+            "lfs" | "dualfs" => "what the summaries of the log say of inodes is used",
             // The newest master block lies behind.
             "evergreen" => "no Evergreen superblock; its copy is used",
             "reiserfs" => "its copy is used, and the tree is built anew",
