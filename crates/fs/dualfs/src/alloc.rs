@@ -65,8 +65,7 @@ impl Core {
             return Ok(run);
         }
         let mut damaged = None;
-        loop {
-            let Some(near) = self.groups.open.nearest(group.0).map(Group) else { break };
+        while let Some(near) = self.groups.open.nearest(group.0).map(Group) {
             match self.take_in(near, want) {
                 Ok(Some(run)) => return Ok(run),
                 Ok(None) => {}
@@ -164,7 +163,7 @@ impl Core {
             while first < end {
                 let group = self.geom.group_of(DataBlock(first));
                 let here = end.min(self.geom.group_start(group) + self.geom.group_len(group));
-                runs.push(RunInfo { first: first.into(), count: (here - first | FREED).into() });
+                runs.push(RunInfo { first: first.into(), count: ((here - first) | FREED).into() });
                 first = here.max(first + 1);
             }
         }

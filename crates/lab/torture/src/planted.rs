@@ -136,6 +136,22 @@ pub fn explore(engine: &dyn Engine, mount: &str, profiles: &[Profile], time: Dur
     tally
 }
 
+/// Explores volumes of one's own from other seeds again and again, until a state fails or the time is up.
+pub fn explore_volumes(engine: &dyn Engine, volumes: &[Config], time: Duration) -> Tally {
+    let (began, mut tally, mut seed) = (Instant::now(), Tally::default(), 1);
+    while began.elapsed() < time {
+        for config in volumes {
+            let config = Config { seed, count: config.count.min(2), shrink_runs: shrink_runs(), ..config.clone() };
+            match run::guarded(|| try_explore(engine, &config).map_err(|failure| failure.to_string())) {
+                Ok(done) => tally.distinct_states += done.distinct,
+                Err(failure) => return Tally { failures: vec![failure], ..tally },
+            }
+        }
+        seed += 1000;
+    }
+    tally
+}
+
 fn name(flaw: Option<impl Debug>) -> String {
     flaw.map_or_else(|| "none".to_string(), |f| format!("{f:?}"))
 }
