@@ -201,7 +201,7 @@ impl Core {
     fn xattrs_in_core(&self, i: &Inode) -> u32 {
         let first = self.cache.peek(Name::File(i.ino, FileBlock::Xattr(0)));
         let head = first.and_then(|first| XattrHead::read_from_prefix(&first[..]).ok());
-        head.map_or(0, |(head, _)| head.more.get())
+        head.map_or(0, |(head, _)| head.more.get().min(self.most_further()))
     }
 
     /// All changes of metadata but those of the ifile; what was freed is free from here on (DUALFS-C5).

@@ -233,7 +233,8 @@ impl Structures<'_> {
                 ("indirect block", some_pointers(bytes, 0, POINTER).fold(fields, |f, at| f.of::<Pointer>(at)))
             }
             FileBlock::Xattr(_) => {
-                let more = get_u32(bytes, offset_of!(XattrHead, more)).unwrap_or(0);
+                let pointers = (bytes.len().saturating_sub(XATTR_HEAD) / POINTER) as u32;
+                let more = get_u32(bytes, offset_of!(XattrHead, more)).unwrap_or(0).min(pointers);
                 let fields = (0..more as usize)
                     .fold(fields.of::<XattrHead>(0), |f, k| f.of::<Pointer>(XATTR_HEAD + k * POINTER));
                 ("attributes", fields.attributes(bytes, crate::xattrs::list_at(more)))

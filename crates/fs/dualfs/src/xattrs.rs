@@ -31,6 +31,11 @@ impl Core {
         (0..).find(fits).unwrap_or(0)
     }
 
+    /// How many further blocks the longest list needs.
+    pub fn most_further(&self) -> u32 {
+        self.further(MOST)
+    }
+
     /// The head of the attributes of an inode, and their first block; `None` if it has none.
     fn xattr_head(&mut self, i: &Inode) -> Result<Option<(XattrHead, Arc<Vec<u8>>)>> {
         let Some(first) = self.part(i, FileBlock::Xattr(0))? else { return Ok(None) };
