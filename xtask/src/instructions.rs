@@ -17,7 +17,8 @@ use std::process::{Command, Stdio};
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask instructions", bin_name = "cargo xtask instructions")]
 struct Args {
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "yfs,ffs,lfs,dualfs,reiserfs,evergreen")]
+    /// Engines, instead of all.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     engine: Vec<String>,
     /// Files of each set.
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(100..))]
@@ -41,7 +42,10 @@ pub(crate) type Figures = BTreeMap<String, BTreeMap<String, BTreeMap<String, f64
 
 /// Runs `cargo xtask instructions` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
-    let args = Args::parse_from(["instructions"].into_iter().chain(words));
+    let mut args = Args::parse_from(["instructions"].into_iter().chain(words));
+    if args.engine.is_empty() {
+        args.engine = arboretum::engines().iter().map(|engine| engine.name().to_string()).collect();
+    }
     ensure!(kit::in_path("valgrind").is_some(), "no valgrind: install it");
     for engine in &args.engine {
         ensure!(arboretum::engine(engine).is_some(), "no engine named {engine}");
@@ -218,7 +222,7 @@ mod tests {
     fn the_phases_go_through_their_files() {
         let dir = tempfile::tempdir().unwrap();
         for set in SETS {
-            for engine in ["yfs", "ffs", "lfs", "dualfs", "reiserfs", "evergreen"] {
+            for engine in arboretum::engines().iter().map(|engine| engine.name()) {
                 for phase in PHASES {
                     let image = dir.path().join("image");
                     Part { engine, set, phase, files: 120, image }.go().unwrap();

@@ -323,7 +323,7 @@ impl Records for Lmdb {
     }
 }
 
-const STORES: [&str; 9] = ["yfs", "ffs", "lfs", "dualfs", "reiserfs", "evergreen", "SQLite", "redb", "LMDB"];
+const OTHERS: [&str; 3] = ["SQLite", "redb", "LMDB"];
 const PHASES: [&str; 4] = ["create", "stat, cold", "read, cold", "delete"];
 const SPACE: &str = "space";
 
@@ -384,8 +384,9 @@ fn median(values: &[f64]) -> f64 {
 
 fn main() -> Result<()> {
     let args = Args::parse();
-    let known = |s: &&&str| args.only.is_empty() || args.only.iter().any(|o| o.eq_ignore_ascii_case(s));
-    let stores: Vec<&str> = STORES.iter().filter(known).copied().collect();
+    let all = arboretum::engines().iter().map(|engine| engine.name()).chain(OTHERS);
+    let known = |s: &&str| args.only.is_empty() || args.only.iter().any(|o| o.eq_ignore_ascii_case(s));
+    let stores: Vec<&str> = all.filter(known).collect();
     let below = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     // cargo runs benchmarks in the directory of their package.
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");

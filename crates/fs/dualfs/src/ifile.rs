@@ -10,7 +10,7 @@ use crate::volume::{Core, State};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location, put};
-use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
 use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
@@ -28,6 +28,15 @@ impl Core {
     /// Block of the ifile, and byte in it.
     fn in_ifile(&self, at: u64) -> (u64, usize) {
         (at >> self.geom.block_shift, (at % self.geom.block() as u64) as usize)
+    }
+
+    /// Makes an empty ifile in core.
+    pub fn new_ifile(&mut self, now: Time) {
+        let [ctime, btime] = [Stamp::from(now); 2];
+        let (ino, mode) = ((IFILE.0 as u32).into(), (mode::IFREG | 0o600).into());
+        let ifile = Dinode { ino, mode, ctime, btime, version: 1.into(), nlink: 1.into(), ..Dinode::default() };
+        let ifile = Dinode { fsid: self.geom.fsid.into(), ..ifile };
+        self.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
     }
 
     /// A block of the ifile, as zeros if it is a hole.

@@ -5,7 +5,6 @@ use crate::format::*;
 use crate::plan::LogEnd;
 use crate::volume::Core;
 use crate::{areas, options, summary, superblock};
-use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::hash;
 use arbor_base::vfs::{Devices, FormatOptions, Options, Result, label_field, mode};
@@ -14,7 +13,6 @@ use arbor_kit::chunknames::init_dir;
 use arbor_kit::head;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Makes a volume on the whole of the device, or of both.
 pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
@@ -98,11 +96,7 @@ fn first_state(dev: Arc<dyn Device>, of: (SuperBlock, Geom), o: &FormatOptions) 
     core.segs.clean.remove(0);
     core.segs.clean.remove(1);
     core.state.inodes = ROOT.0 as u32;
-    let [ctime, btime] = [Stamp::from(o.now); 2];
-    let (ino, mode) = ((IFILE.0 as u32).into(), (mode::IFREG | 0o600).into());
-    let ifile = Dinode { ino, mode, ctime, btime, version: 1.into(), nlink: 1.into(), ..Dinode::default() };
-    let ifile = Dinode { fsid: geom.fsid.into(), ..ifile };
-    core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+    core.new_ifile(o.now);
     if geom.heads > 0 {
         core.mark_run(RunInfo { first: geom.data_first().into(), count: geom.heads.into() })?;
     }

@@ -6,26 +6,28 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_dualfs::DualFs;
 use arbor_dualfs::format::*;
-use arbor_torture::damage::{self, Damage, Healed, case, codes};
+use arbor_torture::damage::{self, Damage, case, codes};
 use damage_kit::*;
 use std::mem::offset_of;
 use std::sync::OnceLock;
 
 const SHAPES: [(u64, &str); 2] = [(16 << 20, "segment=64K"), (48 << 20, "block=8K,group=2M")];
 
-static DAMAGE: Damage<Knife> =
-    Damage { engine: &DualFs, shapes: &SHAPES, build, tree, knife: Knife::new, is_lost, good: OnceLock::new() };
+static DAMAGE: Damage<ImageCorruptor> = Damage {
+    engine: &DualFs,
+    shapes: &SHAPES,
+    build,
+    tree,
+    knife: ImageCorruptor::new,
+    is_lost: damage::is_below,
+    good: OnceLock::new(),
+};
 
 /// With whether preening mends it.
-type Case = damage::Case<Knife, bool>;
+type Case = damage::Case<ImageCorruptor, bool>;
 
 fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
     damage::check(&DualFs, dev.clone(), repair)
-}
-
-fn is_lost(lost: &[&str], path: &str) -> bool {
-    let below = |l: &&str| path.strip_prefix(*l).is_some_and(|r| r.is_empty() || l.is_empty() || r.starts_with('/'));
-    lost.iter().any(below)
 }
 
 fn volume() -> Vec<Case> {
@@ -179,27 +181,16 @@ fn every_issue_is_planted() {
 #[test]
 fn planted_damage_is_found_and_mended() {
     let heals = |(n, case): &(usize, Case)| {
-        (0..SHAPES.len()).all(|shape| std::panic::catch_unwind(|| heal(shape, *n, case)).is_ok())
+        (0..SHAPES.len()).all(|shape| std::panic::catch_unwind(|| DAMAGE.heal_and_preen(shape, *n, case)).is_ok())
     };
     let ill: Vec<usize> = cases().into_iter().enumerate().filter(|c| !heals(c)).map(|c| c.0).collect();
     assert!(ill.is_empty(), "cases {ill:?}");
 }
 
-/// Preening mends what loses nothing, or writes nothing.
-fn heal(shape: usize, n: usize, case: &Case) {
-    let Healed { damaged, what, .. } = DAMAGE.heal(shape, n, case);
-    let (image, before) = (damaged.snapshot(), damaged.to_bytes());
-    let report = check(&image, Repair::Preen);
-    let mended = report.issues.iter().all(|i| i.repaired);
-    assert_eq!(mended, case.preen, "{what}: {:#?}", report.issues);
-    assert!(mended || before == image.to_bytes(), "{what}");
-    assert!(!mended || check(&image, Repair::No).issues.is_empty(), "{what}");
-}
-
 #[test]
 fn without_any_superblock_nothing_is_done() {
     let (image, _) = DAMAGE.good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(0, &[0; 512]);
     assert!(DualFs.probe(&image).unwrap().is_none() && DualFs.search(&image).unwrap());
     k.write(k.geom.copy_at(), &[0; 512]);
@@ -210,7 +201,7 @@ fn without_any_superblock_nothing_is_done() {
 #[test]
 fn without_any_checkpoint_and_any_summary_nothing_is_done() {
     let (image, _) = DAMAGE.good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     (0..2).for_each(|n| k.flip(k.of("checkpoint", Some(n)).offset + 90));
     k.write(k.geom.meta_byte(k.geom.seg_start(Seg(0))), &vec![0; (k.geom.segs as usize) << k.geom.seg_shift]);
     nothing_is_done(&image, "CheckpointLost");

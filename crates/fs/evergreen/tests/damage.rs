@@ -6,7 +6,7 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_evergreen::Evergreen;
 use arbor_evergreen::format::*;
-use arbor_torture::damage::{self, Damage, Healed, case, codes};
+use arbor_torture::damage::{self, Damage, case, codes};
 use damage_kit::*;
 use std::mem::offset_of;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +19,7 @@ static DAMAGE: Damage<ImageCorruptor> = Damage {
     build,
     tree,
     knife: ImageCorruptor::new,
-    is_lost,
+    is_lost: damage::is_below,
     good: OnceLock::new(),
 };
 
@@ -31,11 +31,6 @@ const OF_BLOCK_1: &[&str] = &["/b/big", "/b/sparse", "/b/heavy", "/many"];
 
 fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
     damage::check(&Evergreen, dev.clone(), repair)
-}
-
-fn is_lost(lost: &[&str], path: &str) -> bool {
-    let below = |l: &&str| path.strip_prefix(*l).is_some_and(|r| r.is_empty() || l.is_empty() || r.starts_with('/'));
-    lost.iter().any(below)
 }
 
 fn volume() -> Vec<Case> {
@@ -309,21 +304,10 @@ fn planted_damage_is_found_and_mended() {
 
 fn all_heal(cases: Vec<Case>) {
     let heals = |(n, case): &(usize, Case)| {
-        (0..SHAPES.len()).all(|shape| std::panic::catch_unwind(|| heal(shape, *n, case)).is_ok())
+        (0..SHAPES.len()).all(|shape| std::panic::catch_unwind(|| DAMAGE.heal_and_preen(shape, *n, case)).is_ok())
     };
     let ill: Vec<usize> = cases.into_iter().enumerate().filter(|c| !heals(c)).map(|c| c.0).collect();
     assert!(ill.is_empty(), "cases {ill:?}");
-}
-
-/// Preening mends what loses nothing, or writes nothing.
-fn heal(shape: usize, n: usize, case: &Case) {
-    let Healed { damaged, what, .. } = DAMAGE.heal(shape, n, case);
-    let (image, before) = (damaged.snapshot(), damaged.to_bytes());
-    let report = check(&image, Repair::Preen);
-    let mended = report.issues.iter().all(|i| i.repaired);
-    assert_eq!(mended, case.preen, "{what}: {:#?}", report.issues);
-    assert!(mended || before == image.to_bytes(), "{what}");
-    assert!(!mended || check(&image, Repair::No).issues.is_empty(), "{what}");
 }
 
 #[test]
@@ -429,7 +413,7 @@ static IN_USE: Damage<ImageCorruptor> = Damage {
     build: build_in_use,
     tree,
     knife: ImageCorruptor::new,
-    is_lost,
+    is_lost: damage::is_below,
     good: OnceLock::new(),
 };
 
@@ -488,7 +472,7 @@ static RETAINED: Damage<ImageCorruptor> = Damage {
     build: build_retained,
     tree,
     knife: ImageCorruptor::new,
-    is_lost,
+    is_lost: damage::is_below,
     good: OnceLock::new(),
 };
 

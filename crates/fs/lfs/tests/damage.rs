@@ -16,8 +16,15 @@ const SHAPES: [(u64, &str); 3] = [
     (24 << 20, "block=8K,frag=8K,segment=512K"),
 ];
 
-static DAMAGE: Damage<ImageCorruptor> =
-    Damage { engine: &Lfs, shapes: &SHAPES, build, tree, knife: ImageCorruptor::new, is_lost, good: OnceLock::new() };
+static DAMAGE: Damage<ImageCorruptor> = Damage {
+    engine: &Lfs,
+    shapes: &SHAPES,
+    build,
+    tree,
+    knife: ImageCorruptor::new,
+    is_lost: damage::is_below,
+    good: OnceLock::new(),
+};
 
 fn good(shape: usize) -> (MemDevice, &'static Tree) {
     DAMAGE.good(shape)
@@ -309,11 +316,6 @@ fn planted_damage_with_large_blocks() {
 #[test]
 fn planted_damage_without_fragments() {
     heal_all(2);
-}
-
-fn is_lost(lost: &[&str], path: &str) -> bool {
-    lost.iter()
-        .any(|l| path.strip_prefix(l).is_some_and(|rest| rest.is_empty() || l.is_empty() || rest.starts_with('/')))
 }
 
 fn heal(shape: usize, n: usize, case: &Case) {

@@ -6,25 +6,27 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_plain::Plain;
 use arbor_plain::format::*;
-use arbor_torture::damage::{self, Damage, Healed, case, codes};
+use arbor_torture::damage::{self, Damage, case, codes};
 use damage_kit::*;
 use std::sync::OnceLock;
 
 const SHAPES: [(u64, &str); 1] = [(16 << 20, "")];
 
-static DAMAGE: Damage<ImageCorruptor> =
-    Damage { engine: &Plain, shapes: &SHAPES, build, tree, knife: ImageCorruptor::new, is_lost, good: OnceLock::new() };
+static DAMAGE: Damage<ImageCorruptor> = Damage {
+    engine: &Plain,
+    shapes: &SHAPES,
+    build,
+    tree,
+    knife: ImageCorruptor::new,
+    is_lost: damage::is_below,
+    good: OnceLock::new(),
+};
 
 /// With whether preening mends it.
 type Case = damage::Case<ImageCorruptor, bool>;
 
 fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
     damage::check(&Plain, dev.clone(), repair)
-}
-
-fn is_lost(lost: &[&str], path: &str) -> bool {
-    let below = |l: &&str| path.strip_prefix(*l).is_some_and(|r| r.is_empty() || l.is_empty() || r.starts_with('/'));
-    lost.iter().any(below)
 }
 
 fn volume() -> Vec<Case> {
@@ -159,20 +161,9 @@ fn every_issue_is_planted() {
 
 #[test]
 fn planted_damage_is_found_and_mended() {
-    let heals = |(n, case): &(usize, Case)| std::panic::catch_unwind(|| heal(*n, case)).is_ok();
+    let heals = |(n, case): &(usize, Case)| std::panic::catch_unwind(|| DAMAGE.heal_and_preen(0, *n, case)).is_ok();
     let ill: Vec<usize> = cases().into_iter().enumerate().filter(|c| !heals(c)).map(|c| c.0).collect();
     assert!(ill.is_empty(), "cases {ill:?}");
-}
-
-/// Preening mends what loses nothing, or writes nothing.
-fn heal(n: usize, case: &Case) {
-    let Healed { damaged, what, .. } = DAMAGE.heal(0, n, case);
-    let (image, before) = (damaged.snapshot(), damaged.to_bytes());
-    let report = check(&image, Repair::Preen);
-    let mended = report.issues.iter().all(|i| i.repaired);
-    assert_eq!(mended, case.preen, "{what}: {:#?}", report.issues);
-    assert!(mended || before == image.to_bytes(), "{what}");
-    assert!(!mended || check(&image, Repair::No).issues.is_empty(), "{what}");
 }
 
 #[test]

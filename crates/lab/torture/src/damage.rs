@@ -247,6 +247,12 @@ pub fn names_the_place(engine: &dyn Engine, devices: Devices, (structure, field)
     assert!(met.iter().any(|said| said.contains(&format!("{what}{says}"))), "{what}{says}... in {met:#?}");
 }
 
+/// Whether a path is one of those that are lost, or below one: the usual [`Damage::is_lost`]. `""` is the root.
+pub fn is_below(lost: &[&str], path: &str) -> bool {
+    let below = |l: &&str| path.strip_prefix(*l).is_some_and(|r| r.is_empty() || l.is_empty() || r.starts_with('/'));
+    lost.iter().any(below)
+}
+
 /// Damage, and what has to come of it.
 pub struct Case<K, P> {
     /// What the checker must find.
@@ -372,6 +378,19 @@ impl<K> Damage<K> {
         }
         self.killed(&damaged, &now, &what, n, shape == 0);
         Healed { damaged, report, what }
+    }
+
+    /// The same of cases that say whether preening mends them: it does, or writes nothing.
+    pub fn heal_and_preen(&self, shape: usize, n: usize, case: &Case<K, bool>) -> Healed {
+        let healed = self.heal(shape, n, case);
+        let (damaged, what) = (&healed.damaged, &healed.what);
+        let (image, before) = (damaged.snapshot(), damaged.to_bytes());
+        let report = self.check(&image, Repair::Preen);
+        let mended = report.issues.iter().all(|i| i.repaired);
+        assert_eq!(mended, case.preen, "{what}: {:#?}", report.issues);
+        assert!(mended || before == image.to_bytes(), "{what}");
+        assert!(!mended || self.check(&image, Repair::No).issues.is_empty(), "{what}");
+        healed
     }
 
     /// A repair that loses the power anywhere leaves what another mends in the same way.

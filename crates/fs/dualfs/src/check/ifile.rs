@@ -18,8 +18,10 @@ impl Checker<'_> {
         for part in crate::describe::roots() {
             self.check_ifile_part(part)?;
         }
-        for inodes in std::mem::take(&mut self.lost_map) {
-            Log::read(&self.core, &inodes)?.fill(&mut self.core)?;
+        let lost = std::mem::take(&mut self.lost_map);
+        if !lost.is_empty() {
+            let is_wanted = |ino: u32| lost.iter().any(|inodes| inodes.contains(&ino));
+            Log::read(&self.core, &is_wanted)?.fill(&mut self.core)?;
         }
         // Nothing counts its blocks, but they are there.
         debug_assert!(i.is_file());

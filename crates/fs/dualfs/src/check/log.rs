@@ -10,15 +10,12 @@ use crate::plan::LogEnd;
 use crate::summary::{self, Parsed};
 use crate::volume::Core;
 use crate::{areas, options, superblock, validate};
-use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind, zeroed};
-use arbor_base::vfs::{Ino, Options, Result, Time, mode};
+use arbor_base::vfs::{Ino, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::ends::{Ends, Part};
 use rustc_hash::FxHashMap;
-use std::ops::Range;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// How many states of one inode are kept.
 const STATES: usize = 8;
@@ -40,12 +37,12 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Reads the whole metadata area; keeps what concerns these inodes.
-    pub fn read(core: &Core, inodes: &Range<u32>) -> Result<Log> {
+    /// Reads the whole metadata area; keeps what concerns the inodes that are wanted.
+    pub fn read(core: &Core, is_wanted: &dyn Fn(u32) -> bool) -> Result<Log> {
         let (mut log, dev, geom) = (Log::default(), &*core.dev, &core.geom);
         for seg in (0..geom.segs).map(Seg) {
             for (at, p) in in_segment(core, seg)? {
-                log.see((seg, at), &p, inodes);
+                log.see((seg, at), &p, is_wanted);
             }
         }
         let is_sound = &mut |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at)? {
@@ -56,11 +53,11 @@ impl Log {
         Ok(log)
     }
 
-    fn see(&mut self, at: (Seg, u32), p: &Parsed, inodes: &Range<u32>) {
+    fn see(&mut self, at: (Seg, u32), p: &Parsed, is_wanted: &dyn Fn(u32) -> bool) {
         let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
         let (epoch, set, fill) = (h.epoch.get(), h.set.get(), h.fill.get());
         self.ends.see(Part { at, epoch, set, index: h.index.get(), is_last, fill });
-        for info in p.inodes.iter().filter(|i| inodes.contains(&i.ino.get())) {
+        for info in p.inodes.iter().filter(|i| is_wanted(i.ino.get())) {
             let list = self.states.entry(info.ino.get()).or_default();
             list.push(State { epoch, set, block: info.entry.block.get(), version: info.entry.version.get() });
             list.sort_by_key(|s| std::cmp::Reverse((s.epoch, s.set)));
@@ -90,18 +87,21 @@ impl Log {
         Ok(all.into_iter().map(|(_, ino, entry)| (ino, entry)).collect())
     }
 
-    /// Fills the entries of these inodes in the map. Returns the inodes, those of the youngest sets first.
-    pub fn fill(&self, core: &mut Core) -> Result<Vec<u32>> {
-        let (entries, end) = (self.entries(core)?, core.state.inodes);
-        let mut order = Vec::with_capacity(entries.len());
-        for (ino, entry) in entries.into_iter().filter(|e| e.0 < end) {
-            core.set_map_entry(Ino(ino.into()), entry)?;
-            order.push(ino);
-        }
-        // The log has these entries already.
-        core.changes.entries.clear();
-        Ok(order)
+    /// Fills the entries that were wanted in the map.
+    pub fn fill(&self, core: &mut Core) -> Result<()> {
+        let entries = self.entries(core)?;
+        enter(core, &entries)
     }
+}
+
+/// Enters them into the map, up to its end.
+fn enter(core: &mut Core, entries: &[(u32, MapEntry)]) -> Result<()> {
+    for (ino, entry) in entries.iter().filter(|e| e.0 < core.state.inodes).copied().collect::<Vec<_>>() {
+        core.set_map_entry(Ino(ino.into()), entry)?;
+    }
+    // The log has these entries already.
+    core.changes.entries.clear();
+    Ok(())
 }
 
 /// The sound summaries of the last filling of a segment, each with its block in the segment.
@@ -152,7 +152,7 @@ pub(super) fn rebuild(
     core.stay();
     core.cache.keep_all(true);
     let most = geom.max_size().saturating_sub(MAP_AT) / MAP_ENTRY as u64;
-    let log = Log::read(&core, &(ROOT.0 as u32..u32::try_from(most).unwrap_or(u32::MAX)))?;
+    let log = Log::read(&core, &|ino| (ROOT.0..most).contains(&ino.into()))?;
     let (epoch, set) = log.ends.last();
     if set == 0 {
         return Ok(None);
@@ -161,20 +161,14 @@ pub(super) fn rebuild(
     let serial = checkpoints.iter().map(|(_, cp)| cp.serial.get()).filter(|n| *n < validate::MOST).max();
     core.checkpoint.serial = serial.unwrap_or(1).into();
     core.segs.clean.clear();
-    insert_ifile(&mut core);
+    core.new_ifile(Time { secs: core.sb.created.get(), nanos: 0 });
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no room for anything else.
-    let in_use = log.entries(&mut core)?.into_iter().filter(|(_, e)| e.block.get() != 0).map(|(ino, _)| ino);
+    let entries = log.entries(&mut core)?;
+    let in_use = entries.iter().filter(|(_, e)| e.block.get() != 0).map(|(ino, _)| *ino);
     core.state.inodes = in_use.max().unwrap_or(ROOT.0 as u32).saturating_add(1);
-    let order = log.fill(&mut core)?;
+    enter(&mut core, &entries)?;
+    let order = entries.into_iter().map(|(ino, _)| ino).filter(|ino| *ino < core.state.inodes).collect();
     core.cache.keep_all(false);
     let end = LogEnd { fill: log.ends.fill() + 1, set: set + 1, epoch, ..LogEnd::default() };
     Ok(Some(Rebuilt { core, order, end }))
-}
-
-/// An empty ifile.
-fn insert_ifile(core: &mut Core) {
-    let (ino, mode) = ((IFILE.0 as u32).into(), (mode::IFREG | 0o600).into());
-    let ifile = Dinode { ino, mode, version: 1.into(), nlink: 1.into(), ..Dinode::default() };
-    let ifile = Dinode { fsid: core.geom.fsid.into(), ..ifile };
-    core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
 }

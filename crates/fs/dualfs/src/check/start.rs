@@ -37,8 +37,8 @@ pub(super) fn open<'a>(
     let was_clean = superblock::checkpoints(&*dev, &found.1)?.first().is_some_and(|(_, cp)| cp.clean.get() != 0);
     (f.volume.was_clean, f.volume.unclean) = (was_clean, !was_clean);
     let mut checker = match state {
-        State::Led(core) => Checker::new(*core, f, progress),
-        State::Searched(rebuilt) => {
+        Begun::Led(core) => Checker::new(*core, f, progress),
+        Begun::Searched(rebuilt) => {
             let log::Rebuilt { core, order, end } = *rebuilt;
             let anew = Some(Anew { order, recs: Vec::new(), end });
             Checker { anew, ..Checker::new(core, f, progress) }
@@ -51,8 +51,8 @@ pub(super) fn open<'a>(
     Ok(Ok(checker))
 }
 
-/// A state of the volume in core.
-enum State {
+/// The volume in core.
+enum Begun {
     /// A checkpoint leads to it.
     Led(Box<Core>),
     /// The summaries of the log do.
@@ -64,7 +64,7 @@ fn state(
     dev: &Arc<dyn Device>,
     found: (SuperBlock, Geom),
     f: &mut Findings,
-) -> Result<std::result::Result<State, Issue>> {
+) -> Result<std::result::Result<Begun, Issue>> {
     let all = superblock::checkpoints(&**dev, &found.1)?;
     let mut why = "there is none of this volume".to_string();
     for (n, checkpoint) in all.iter().enumerate() {
@@ -81,7 +81,7 @@ fn state(
                     let at = found.1.checkpoints().get(1 - checkpoint.0).copied().unwrap_or(0);
                     f.note(Issue::CheckpointDamaged { at });
                 }
-                return Ok(Ok(State::Led(Box::new(core))));
+                return Ok(Ok(Begun::Led(Box::new(core))));
             }
             Err(Error::Corrupt(c)) => why = if n > 0 { why } else { c.to_string() },
             Err(e) => return Err(e),
@@ -89,7 +89,7 @@ fn state(
     }
     let Some(rebuilt) = log::rebuild(dev, found, &all)? else { return Ok(Err(Issue::CheckpointLost { why })) };
     f.note(Issue::IfileLost { why });
-    Ok(Ok(State::Searched(Box::new(rebuilt))))
+    Ok(Ok(Begun::Searched(Box::new(rebuilt))))
 }
 
 /// The state of a checkpoint, rolled forward; what of the ifile cannot be read is the business of a pass.

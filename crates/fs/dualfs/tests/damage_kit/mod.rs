@@ -1,6 +1,8 @@
 //! A volume with something of everything, and what damages it: structures are found as the engine tells of them, and what was
 //! changed gets its checksums, up to the inode and the summary.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use arbor_base::device::MemDevice;
 use arbor_base::layout::{get_u16, get_u32};
 use arbor_base::vfs::*;
@@ -12,14 +14,14 @@ use zerocopy::{FromBytes, IntoBytes};
 
 pub const CX: Cx = Cx { uid: 0, gid: 0 };
 
-pub struct Knife {
+pub struct ImageCorruptor {
     pub dev: MemDevice,
     pub geom: Geom,
     all: Vec<Structure>,
 }
 
-impl Knife {
-    pub fn new(dev: MemDevice) -> Knife {
+impl ImageCorruptor {
+    pub fn new(dev: MemDevice) -> ImageCorruptor {
         let mut all = Vec::new();
         DualFs.structures(&Devices::single(dev.clone()), &mut |s| all.push(s)).expect("structures");
         let sb = SuperBlock::read_from_bytes(&damage::read(&dev, 0, SECTOR)).expect("a superblock");
@@ -33,7 +35,7 @@ impl Knife {
             heads: 0,
             fsid: 0,
         };
-        Knife { dev, geom, all }
+        ImageCorruptor { dev, geom, all }
     }
 
     pub fn write(&self, at: u64, new: &[u8]) {
