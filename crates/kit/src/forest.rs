@@ -68,6 +68,8 @@ impl<K, C> Record<K, C> {
     pub const NAMED: u16 = 128;
     /// It names another directory as its parent.
     pub const WRONG_PARENT: u16 = 256;
+    /// It is a directory that was removed while it was in use: it has nothing, and no name may lead to it.
+    pub const REMOVED: u16 = 512;
 
     /// Whether it is a directory that is still there.
     pub fn is_dir(&self) -> bool {

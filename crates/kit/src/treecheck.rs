@@ -130,6 +130,7 @@ pub trait TreeCheck: Sized {
             None => Some(self.why_absent(Ino(ino.0))),
             Some(_) if ino.0 == Self::ROOT.0 => Some("is the root directory"),
             Some(_) if e.1 == dir => Some("is the directory itself"),
+            Some(rec) if rec.has(Record::<(), ()>::REMOVED) => Some("is a directory that was removed"),
             Some(_) => None,
         };
         if let Some(why) = why {

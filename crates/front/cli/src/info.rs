@@ -129,11 +129,12 @@ fn fact(key: &str, value: &str) -> String {
 pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?.without_options("resize")?;
     let (devices, engine) = image.devices(false)?;
-    let old = devices.main.geometry().size;
-    let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
     let main = devices.main.clone();
     let volume_size = || arboretum::detect(&*main).ok().flatten().map_or(0, |(_, info)| info.size);
     let (path, has) = (image.path.display(), volume_size());
+    // A volume may go on on another device.
+    let old = main.geometry().size.max(has);
+    let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
     if size < has {
         let (has, size) = (show::exact_bytes(has), show::exact_bytes(size));
         bail!("{path}: shrinking is not implemented: the volume has {has}, asked for are {size}");

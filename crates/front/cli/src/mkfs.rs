@@ -32,7 +32,9 @@ pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     make_way(&image, args, size, old_size)?;
     let options = image.options(false).engine(engine.name()).uuid(uuid).clock(clock).overwrite(true);
     let options = options.label(args.label.clone().unwrap_or_default());
-    let trial = Trial { image: &image, options: options.clone(), size, extra: extra_sizes(&image)? };
+    let extra = extra_sizes(&image)?;
+    let beside: String = extra.iter().map(|(role, size)| format!(" and {} of {role}", show::bytes(*size))).collect();
+    let trial = Trial { image: &image, options: options.clone(), size, extra };
     trial.run()?;
     let mut filled = None;
     if !args.dry_run {
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
         let label = args.label.as_deref().map(|l| format!(", label {l:?}")).unwrap_or_default();
         let (path, size, uuid) = (image.path.display(), show::bytes(size), show::uuid(uuid));
         let dry = if args.dry_run { " (not made: -n)" } else { "" };
-        writeln!(out, "{path}: {}, {size}, UUID {uuid}{label}{dry}", engine.name())?;
+        writeln!(out, "{path}: {}, {size}{beside}, UUID {uuid}{label}{dry}", engine.name())?;
     }
     if let (Some(stats), Some(source), false) = (filled, &args.directory, args.quiet) {
         writeln!(out, "{} from {}", copied(&stats), source.display())?;

@@ -854,8 +854,7 @@ fn each_shape_of_an_engine_takes_each_profile() {
 
 #[test]
 fn torture_counts_and_tells_its_seed() {
-    // Of DualFS it is known that a lost write of the data device's head locks the volume; some shapes have one.
-    for engine in arboretum::engines().iter().filter(|engine| engine.name() != "dualfs") {
+    for engine in arboretum::engines() {
         let dir = tempfile::tempdir().unwrap();
         let args = ["torture", "-t", engine.name(), "--seconds", "4", "--seed", "11", "--json", "counts"];
         let out = ok(dir.path(), &args);

@@ -12,6 +12,7 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Runs of free blocks that a search compares before it takes the longest.
@@ -163,12 +164,28 @@ impl Core {
             while first < end {
                 let group = self.geom.group_of(DataBlock(first));
                 let here = end.min(self.geom.group_start(group) + self.geom.group_len(group));
-                runs.push(RunInfo { first: first.into(), count: ((here - first) | FREED).into() });
+                self.used_runs(group, first..here, &mut runs)?;
                 first = here.max(first + 1);
             }
         }
         runs.iter().try_for_each(|run| self.mark_run(*run))?;
         Ok(runs)
+    }
+
+    /// Adds those of these blocks of a group that are in use. What led to others was damaged.
+    fn used_runs(&mut self, group: Group, blocks: Range<u32>, runs: &mut Vec<RunInfo>) -> Result<()> {
+        let (bits, start) = (self.bitmap(group)?, self.geom.group_start(group));
+        let (mut at, end) = (blocks.start - start, blocks.end - start);
+        while at < end {
+            let free = bitmap::next_free(&bits, at, end).unwrap_or(end);
+            if free > at {
+                runs.push(RunInfo { first: (start + at).into(), count: ((free - at) | FREED).into() });
+            } else {
+                self.calls.health.note_damage();
+            }
+            at = free.max(at + 1);
+        }
+        Ok(())
     }
 
     /// Whether a bit of a bitmap that is in the cache says that a block is in use; for the invariants.

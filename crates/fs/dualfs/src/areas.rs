@@ -1,8 +1,8 @@
 //! The devices of a volume: one that holds both areas, or one for metadata and one for data, which are joined where the
 //! metadata area ends.
 //!
-//! A data device begins with a [`DataHead`], which says to which volume it belongs, and of what time it is: each mount for
-//! writing counts the epoch there before the first checkpoint that has it. So a device of another volume, and an older copy of
+//! A data device begins with two [`DataHead`]s, which say to which volume it belongs, and of what time it is: each mount for
+//! writing counts the epoch there before the first checkpoint that has it. One of them is enough. So a device of another volume, and an older copy of
 //! either, are refused by name.
 
 use crate::format::*;
@@ -53,43 +53,69 @@ pub(crate) fn open(devices: Devices) -> Result<(Arc<dyn Device>, (SuperBlock, Ge
 }
 
 /// Says on the data device, durably, which mount has it.
-pub(crate) fn write_head(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+pub(crate) fn write_heads(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
     if geom.heads == 0 {
         return Ok(());
     }
     let zero = DataHead::new_zeroed();
     let data = DataHead { magic: DATA_MAGIC, fsid: geom.fsid.into(), epoch: epoch.into(), ..zero };
-    dev.write_at(Kind::Super, geom.data_at, &head::sealed(data.as_bytes()))?;
+    for at in geom.heads_at() {
+        dev.write_at(Kind::Super, at, &head::sealed(data.as_bytes()))?;
+    }
     Ok(dev.flush()?)
 }
 
-/// Fails unless the data device belongs to this volume, and to the time of a checkpoint.
+/// The head at byte `at`, if it is sound. Rereads one that is not: the read may have failed.
+fn head_at(dev: &dyn Device, at: u64) -> Result<Option<DataHead>> {
+    for _ in 0..2 {
+        let mut bytes = vec![0; SECTOR];
+        dev.read_at(Kind::Super, at, &mut bytes)?;
+        let data = DataHead::read_from_bytes(&bytes[..]).unwrap_or_else(|_| DataHead::new_zeroed());
+        if data.magic == DATA_MAGIC && crc_without(&bytes, CRC_AT) == Some(data.crc.get()) {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a head is of this volume and of the time of a checkpoint. A crash may have come between the head and the
+/// checkpoint after it.
+fn is_of(head: &DataHead, geom: &Geom, epoch: u64) -> bool {
+    head.fsid.get() == geom.fsid && (epoch..=epoch.saturating_add(1)).contains(&head.epoch.get())
+}
+
+/// Where heads of the data device are that cannot be used with a checkpoint of this epoch.
+pub(crate) fn bad_heads(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<Vec<u64>> {
+    let mut bad = Vec::new();
+    for at in geom.heads_at() {
+        if head_at(dev, at)?.is_none_or(|head| !is_of(&head, geom, epoch)) {
+            bad.push(at);
+        }
+    }
+    Ok(bad)
+}
+
+/// Fails unless a head of the data device says that it belongs to this volume, and to the time of a checkpoint.
 pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
-    if geom.heads == 0 {
-        return Ok(());
+    let mut newest = None;
+    for at in geom.heads_at() {
+        match head_at(dev, at)? {
+            Some(head) if is_of(&head, geom, epoch) => return Ok(()),
+            Some(head) => newest = newest.max(Some((head.fsid.get() == geom.fsid, head.epoch.get()))),
+            None => {}
+        }
     }
-    let mut bytes = vec![0; SECTOR];
-    dev.read_at(Kind::Super, geom.data_at, &mut bytes)?;
-    let data = DataHead::read_from_bytes(&bytes[..]).unwrap_or_else(|_| DataHead::new_zeroed());
-    if data.magic != DATA_MAGIC || crc_without(&bytes, CRC_AT) != Some(data.crc.get()) {
-        return Err(Error::refused(
-            "the device that was given as data is none of a DualFS volume, or its head is damaged",
-        ));
-    }
-    if data.fsid.get() != geom.fsid {
-        return Err(Error::refused("the device that was given as data belongs to another volume"));
-    }
-    let found = data.epoch.get();
-    if found < epoch {
-        return Err(Error::refused(format!(
+    match newest {
+        _ if geom.heads == 0 => Ok(()),
+        None => Err(Error::refused(
+            "the device that was given as data is none of a DualFS volume, or its heads are damaged",
+        )),
+        Some((false, _)) => Err(Error::refused("the device that was given as data belongs to another volume")),
+        Some((true, found)) if found < epoch => Err(Error::refused(format!(
             "the device that was given as data is an older copy: mount {found} had it last, mount {epoch} the metadata"
-        )));
-    }
-    // A crash may have come between the head and the checkpoint.
-    if found > epoch.saturating_add(1) {
-        return Err(Error::refused(format!(
+        ))),
+        Some((true, found)) => Err(Error::refused(format!(
             "the metadata are an older copy: mount {epoch} had them last, mount {found} the device that was given as data"
-        )));
+        ))),
     }
-    Ok(())
 }

@@ -461,7 +461,7 @@ impl Core {
     /// At a mount for writing: makes what was rolled forward permanent, and starts a new epoch.
     pub fn begin(&mut self) -> Result<()> {
         self.log.epoch += u64::from(!planted(Flaw::EpochStays));
-        areas::write_head(&*self.dev, &self.geom, self.log.epoch)?;
+        areas::write_heads(&*self.dev, &self.geom, self.log.epoch)?;
         self.write_checkpoint(false)
     }
 

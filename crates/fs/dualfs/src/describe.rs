@@ -21,8 +21,8 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
         tell(at, block, Kind::Super, None, 0, format!("checkpoint {n}"));
     }
     tell(geom.copy_at(), block, Kind::Super, None, 0, "superblock copy".into());
-    if geom.heads > 0 {
-        tell(geom.data_at, block, Kind::Super, None, 0, "head of the data device".into());
+    for at in geom.heads_at() {
+        tell(at, block, Kind::Super, None, 0, "head of the data device".into());
     }
     core.each_summary(&mut |seg, at, parsed| {
         let offset = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + at));
@@ -81,13 +81,7 @@ impl Core {
     /// The numbers of the inodes that the inode map leads to, but for those in blocks of it that cannot be read.
     pub fn numbers(&mut self) -> Result<Vec<Ino>> {
         let mut all = Vec::new();
-        for ino in (ROOT.0..self.state.inodes.into()).map(Ino) {
-            match self.map_entry(ino) {
-                Ok(entry) if entry.block.get() != 0 => all.push(ino),
-                Ok(_) | Err(Error::Corrupt(_)) => {}
-                Err(e) => return Err(e),
-            }
-        }
+        self.each_map_entry(&mut |ino, entry| all.extend((entry.block.get() != 0).then_some(ino)))?;
         Ok(all)
     }
 

@@ -53,7 +53,8 @@ pub const SUPER_MAGIC: [u8; 8] = *b"DUALarbo";
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
 pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_TWO_DEVICES };
-/// Bit of `incompat`: the data area lies on a device of its own, whose first block holds a [`DataHead`].
+/// Bit of `incompat`: the data area lies on a device of its own, whose first [`HEADS`] blocks hold a
+/// [`DataHead`] each.
 pub const INCOMPAT_TWO_DEVICES: u32 = 1;
 
 /// Superblock: what never changes. In the first block of the volume and, as a copy, in the fourth.
@@ -105,7 +106,7 @@ pub const CRC_AT: usize = 8;
 /// First bytes of a [`DataHead`].
 pub const DATA_MAGIC: [u8; 8] = *b"DUALdata";
 
-/// What a data device begins with. Its block belongs to no file.
+/// What a data device begins with, twice, each in a block that belongs to no file.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DataHead {
@@ -124,6 +125,9 @@ pub struct DataHead {
 }
 
 const _: () = assert!(size_of::<DataHead>() == SECTOR && offset_of!(DataHead, crc) == CRC_AT);
+
+/// Blocks at the beginning of a data device that hold a [`DataHead`].
+pub const HEADS: u32 = 2;
 
 /// Blocks before the first segment: superblock, two checkpoints, copy of the superblock.
 pub const FIRST: u32 = 4;
@@ -626,6 +630,12 @@ impl Geom {
     /// Where the two checkpoints are, byte addresses.
     pub fn checkpoints(&self) -> [u64; 2] {
         [1 << self.block_shift, 2 << self.block_shift]
+    }
+
+    /// Where the heads of the data device are, byte addresses; none if there is no such device.
+    pub fn heads_at(&self) -> impl Iterator<Item = u64> + use<> {
+        let geom = *self;
+        (0..geom.heads).map(move |n| geom.data_byte(DataBlock(geom.data_first().saturating_add(n))))
     }
 
     /// Where the superblock's copy is, a byte address.

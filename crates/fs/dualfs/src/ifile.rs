@@ -74,6 +74,26 @@ impl Core {
         Ok(entry.ok_or(Errno::EIO)?)
     }
 
+    /// Calls `f` with the entries of the inode map from the root's on, but for those in holes and in blocks that cannot be
+    /// read. A damaged volume may claim more inodes than anything holds.
+    pub fn each_map_entry(&mut self, f: &mut dyn FnMut(Ino, MapEntry)) -> Result<()> {
+        let (i, count) = (self.inode(IFILE)?, self.state.inodes.into());
+        self.each_entry(&i, MAP_AT, count, MAP_ENTRY, &mut |_| Ok(()), &mut |_, n, bytes| {
+            let entry = MapEntry::read_from_bytes(bytes).ok().filter(|_| u64::from(n) >= ROOT.0);
+            entry.into_iter().for_each(|entry| f(Ino(n.into()), entry));
+        })
+    }
+
+    /// The first number from `ino` on whose entry of the inode map is in no hole.
+    pub fn next_number(&mut self, ino: u64) -> Result<Option<u64>> {
+        let (i, count) = (self.inode(IFILE)?, u64::from(self.state.inodes));
+        let first = self.in_ifile(MAP_AT + ino * MAP_ENTRY as u64).0;
+        let end = self.geom.blocks_for(MAP_AT + count * MAP_ENTRY as u64);
+        let found = if first < end { self.next_block(&i, first, end, false)? } else { None };
+        let number = |lbn: u64| ino.max(((lbn << self.geom.block_shift) - MAP_AT) / MAP_ENTRY as u64);
+        Ok(found.map(number).filter(|n| *n < count))
+    }
+
     /// Changes an entry of the inode map.
     pub fn set_map_entry(&mut self, ino: Ino, entry: MapEntry) -> Result<()> {
         let (lbn, at) = self.in_ifile(MAP_AT + ino.0 * MAP_ENTRY as u64);

@@ -103,11 +103,13 @@ fn next_set(core: &Core, from: Start) -> Result<Option<(Set, LogEnd)>> {
     }
 }
 
-/// Whether the numbers of a set are possible.
+/// Whether the numbers of a set are possible. It holds the entry of each inode that is new.
 fn is_possible(core: &Core, set: &Set) -> bool {
     let Some(t) = set.last().map(|(_, p)| p.head.totals) else { return false };
     let known = |i: &InodeInfo| (ROOT.0 as u32..t.inodes.get()).contains(&i.ino.get());
-    validate::totals(&core.geom, &t).is_ok() && set.iter().flat_map(|(_, p)| &p.inodes).all(known)
+    let entries = || set.iter().flat_map(|(_, p)| &p.inodes);
+    let most = u64::from(core.state.inodes) + entries().count() as u64;
+    validate::totals(&core.geom, &t).is_ok() && u64::from(t.inodes.get()) <= most && entries().all(known)
 }
 
 /// The partial segment number `index` of the next set, if it lies at this end of the log.
@@ -123,7 +125,8 @@ fn partial_segment(core: &Core, end: &LogEnd, index: usize, from: Start) -> Resu
             && h.set.get() == core.log.set
             && h.fill.get() == end.fill
             && h.index.get() as usize == index
-            && goes_on(core, end, h.next_seg.get());
+            && goes_on(core, end, h.next_seg.get())
+            && has_its_inodes(geom, end, &p);
         if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (end.seg, end.offset), &p)?) {
             return Ok(Some(p));
         }
@@ -137,6 +140,16 @@ fn partial_segment(core: &Core, end: &LogEnd, index: usize, from: Start) -> Resu
         return Err(Corrupt::new("summary", field, at + offset, "others", expected).into());
     }
     Ok(None)
+}
+
+/// Whether the inodes of which a partial segment at this end of the log tells are in it, or free.
+fn has_its_inodes(geom: &Geom, end: &LogEnd, p: &Parsed) -> bool {
+    let start = geom.seg_start(end.seg).0 + end.offset;
+    let inodes = p.inode_blocks();
+    p.inodes
+        .iter()
+        .map(|i| i.entry.block.get())
+        .all(|block| block == 0 || block.checked_sub(start).is_some_and(|place| inodes.contains(&place)))
 }
 
 /// Whether the log may go on in segment `next`: the recorded next one, or a clean one.

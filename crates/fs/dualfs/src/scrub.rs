@@ -5,8 +5,8 @@ use crate::decoded::{Inode, inodes_in};
 use crate::describe::piece_name;
 use crate::file::CONTENTS;
 use crate::format::*;
-use crate::superblock;
 use crate::volume::Core;
+use crate::{areas, superblock};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Error, Ino, Result, Scrubbed};
@@ -46,6 +46,9 @@ impl Core {
                 Err(e) => return Err(e),
             }
         }
+        let bad = areas::bad_heads(&*self.dev, &self.geom, self.log.epoch)?;
+        done.verified_bytes += (u64::from(self.geom.heads) - bad.len() as u64) * SECTOR as u64;
+        done.damage.extend(bad.iter().map(|at| format!("head of the data device at byte {at}: it cannot be used")));
         let sound = superblock::checkpoints(&*self.dev, &self.geom)?.len();
         done.verified_bytes += (sound * SECTOR) as u64;
         if sound < 2 {
@@ -59,10 +62,16 @@ impl Core {
         if from == IFILE.0 {
             return Ok(Some(IFILE));
         }
-        for ino in (from..self.state.inodes.into()).map(Ino) {
-            match self.map_entry(ino) {
-                Ok(entry) if !matches!(entry.block.get(), 0 | NO_PLACE) => return Ok(Some(ino)),
-                Ok(_) => {}
+        let mut at = from;
+        loop {
+            let found = self.next_number(at).and_then(|next| match next {
+                Some(n) => Ok(Some((n, self.map_entry(Ino(n))?))),
+                None => Ok(None),
+            });
+            match found {
+                Ok(Some((n, entry))) if !matches!(entry.block.get(), 0 | NO_PLACE) => return Ok(Some(Ino(n))),
+                Ok(Some((n, _))) => at = n + 1,
+                Ok(None) => return Ok(None),
                 Err(Error::Corrupt(c)) => {
                     done.damage.push(format!("inode map: {c}"));
                     return Ok(None);
@@ -70,7 +79,6 @@ impl Core {
                 Err(e) => return Err(e),
             }
         }
-        Ok(None)
     }
 
     /// Verifies a part of an inode; returns the next one that is no hole.

@@ -27,6 +27,7 @@ arbor_kit::fields! {
         magic, crc: Checksum, data_blocks, fsid, serial, epoch, set, fill, seg, offset, next_seg, ifile: Address, clean,
         totals, time, reserved,
     }
+    DataHead { magic, crc: Checksum, reserved0, fsid, epoch, reserved }
     Totals { inodes, free_ino: Address, used_inodes, orphan: Address, data, meta }
     Summary {
         magic, crc: Checksum, fsid, set, epoch, fill, index, flags, own, len, next_seg, data_crc: Checksum, blocks, inodes,
@@ -108,6 +109,14 @@ impl Structures<'_> {
             };
             let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
             self.emit(fields.structure(kind, number, offset, SECTOR, vec![offset >> self.geom.block_shift]), vec![own]);
+        }
+        for (number, offset) in (0..).zip(self.geom.heads_at()) {
+            let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
+            let fields = Fields::default().of::<DataHead>(0);
+            self.emit(
+                fields.structure("data head", number, offset, SECTOR, vec![offset >> self.geom.block_shift]),
+                vec![own],
+            );
         }
     }
 

@@ -53,7 +53,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
         segs: sb.segs.get(),
         data_at: sb.data_at.get(),
         data_blocks: 0,
-        heads: u32::from(sb.incompat.get() & INCOMPAT_TWO_DEVICES != 0),
+        heads: if sb.incompat.get() & INCOMPAT_TWO_DEVICES != 0 { HEADS } else { 0 },
         fsid: fsid(&sb.uuid, sb.salt.get()),
     };
     if !(12..=16).contains(&geom.block_shift) {

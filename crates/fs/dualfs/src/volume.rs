@@ -432,6 +432,8 @@ impl Core {
     /// Counts what a pointer of a file led to as dead, or free.
     pub fn drop_placed(&mut self, i: &Inode, part: FileBlock, p: Pointer) {
         if !p.is_placed() {
+        } else if Self::is_data(i, part) && !self.geom.is_data(p.block.get()) {
+            self.calls.health.note_damage();
         } else if Self::is_data(i, part) {
             self.changes.freed.insert(p.block.get());
         } else {

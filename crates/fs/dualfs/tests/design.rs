@@ -4,6 +4,7 @@
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::*;
 use arbor_dualfs::DualFs;
+use arbor_dualfs::format::HEADS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -484,6 +485,40 @@ fn the_wrong_device_is_refused_by_name() {
     let alone = DualFs.mount(Devices::single(two.meta.clone()), &MountOptions::default(), two.clock.clone());
     assert!(alone.err().expect("refused").to_string().contains("option data=FILE is needed"));
     two.mount(&two.meta, &two.data).expect("the right ones");
+}
+
+/// The heads of a data device are two, and one of them is enough; preening writes the other one.
+#[test]
+fn one_head_of_the_data_device_is_enough() {
+    let two = Two::new(7);
+    two.use_it("one");
+    let old = two.data.snapshot();
+    two.use_it("two");
+    two.use_it("three");
+    let check = |repair| {
+        let options = CheckOptions { repair, force: true };
+        let report = DualFs.check(two.devices(&two.meta, &two.data), &options, &mut |_, _, _| ()).expect("check");
+        report.issues.iter().map(|issue| issue.code).collect::<Vec<_>>()
+    };
+    for (head, lost) in (0..u64::from(HEADS)).flat_map(|head| [(head, true), (head, false)]) {
+        let (at, mut bytes) = (head * BLOCK as u64, vec![0xab; BLOCK]);
+        if !lost {
+            old.read_at(Kind::Super, at, &mut bytes).expect("read");
+        }
+        two.data.write_at(Kind::Super, at, &bytes).expect("write");
+        assert_eq!(check(Repair::No), ["DataHead"]);
+        let fs = two.mount(&two.meta, &two.data).expect("mount");
+        let damage = fs.scrub(0).expect("scrub").damage;
+        assert!(damage.is_empty(), "a mount writes both: {damage:?}");
+        drop(fs);
+        two.data.write_at(Kind::Super, at, &bytes).expect("write");
+        assert_eq!((check(Repair::Preen), check(Repair::No)), (vec!["DataHead"], vec![]));
+    }
+    for head in 0..u64::from(HEADS) {
+        two.data.write_at(Kind::Super, head * BLOCK as u64, &[0; 512]).expect("write");
+    }
+    let refused = two.mount(&two.meta, &two.data).err().expect("refused").to_string();
+    assert!(refused.contains("its heads are damaged"), "{refused}");
 }
 
 /// Without a checkpoint the summaries say where inodes are. A file whose end none of them tells of any more does not get

@@ -3,14 +3,19 @@
 use arbor_dualfs::DualFs;
 use arbor_torture::faults;
 
-/// Two checkpoints led to one inode of the ifile, whose write the device had lost.
+/// Two checkpoints led to one inode of the ifile, whose write the device had lost; the data device had one head, whose write
+/// was lost.
 #[test]
 fn what_a_failed_device_made_of_calls() {
-    let lines = ["profile=Churn size=25165824 format=block=8K,segment=256K mount=cache=2M,relocate=off \
+    let lines = [
+        "profile=Full size=25165824 format=block=8K,segment=256K mount=cache=2M,relocate=off,sums=off \
+         extra=data:8388608 fault=Write:1:Once:Lost end=Unmount ops=",
+        "profile=Churn size=25165824 format=block=8K,segment=256K mount=cache=2M,relocate=off \
          fault=Write:15:Once:Lost end=Promise ops=mkdir /d0 493 0; mkdir /d1 493 0; clean 1; create /d1/f8 420 0; \
          fsync /d1/f8 1; write /d1/f8 62933 2167 14; clean 262144; create /d0/a.name.of.middling.length.3 384 0; \
          rename /d1/f8 /f9 0; clean 1048576; write /d0/a.name.of.middling.length.3 90110 28519 26; clean 1; \
-         write /d0/a.name.of.middling.length.3 65536 17679 29; clean 1"];
+         write /d0/a.name.of.middling.length.3 65536 17679 29; clean 1",
+    ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&DualFs, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

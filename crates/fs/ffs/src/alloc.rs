@@ -397,7 +397,8 @@ impl Core {
     }
 
     /// Group for a new directory: those in the root apart from each other, others near their parent as long
-    /// as there is room for their files (`ffs_dirpref`).
+    /// as there is room for their files (`ffs_dirpref`). With `spreaddirs` as in 1984: of those with no less than the average of
+    /// free inodes, the one with the fewest directories.
     pub fn dirpref(&mut self, parent: Ino) -> u32 {
         let count = self.geom.cg_count;
         let (inodes, blocks, dirs) = (
@@ -406,6 +407,10 @@ impl Core {
             self.space.ndir() / u64::from(count),
         );
         let home = self.geom.cg_of_inode(parent);
+        if self.opts.spreaddirs {
+            let fit = |c: &u32| u64::from(self.space.group(*c).nifree) >= inodes;
+            return (0..count).filter(fit).min_by_key(|c| self.space.group(*c).ndir).unwrap_or(home);
+        }
         if parent == ROOT {
             let first = self.space.draw(count);
             let fit = |c: &u32| {

@@ -96,6 +96,18 @@ pub const MOUNT: &[OptionSpec] = &[
     },
     OptionSpec { key: "nospread", value: "", default: "on", help: "Stay in the file's group there." },
     OptionSpec {
+        key: "spreaddirs",
+        value: "",
+        default: "",
+        help: "Put each new directory into the cylinder group with the fewest of them, as 4.2BSD did, and ext2 up to Linux 2.4.",
+    },
+    OptionSpec {
+        key: "nospreaddirs",
+        value: "",
+        default: "on",
+        help: "Only those in the root; others near their parent (Orlov).",
+    },
+    OptionSpec {
         key: "dirhash",
         value: "",
         default: "on",
@@ -116,7 +128,7 @@ pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("block=4K,cg=4M", "cache=1M"),
     ("block=4K,cg=4M,journal=1M", "keep=journal,cache=1M"),
     ("block=64K", "cache=4M"),
-    ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks,spread"),
+    ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks,spread,spreaddirs"),
 ];
 
 /// Mount options, parsed.
@@ -134,6 +146,8 @@ pub struct Mount {
     pub reallocblks: bool,
     /// Leave a file's group where its indirect blocks begin.
     pub spread: bool,
+    /// Put each directory into a group with few of them.
+    pub spreaddirs: bool,
     /// Keep hashes of directories.
     pub dirhash: bool,
     /// Discard freed space.
@@ -160,6 +174,7 @@ impl Mount {
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
             spread: last("spread").is_some_and(|(k, _)| k == "spread"),
+            spreaddirs: last("spreaddirs").is_some_and(|(k, _)| k == "spreaddirs"),
             dirhash: last("dirhash").is_none_or(|(k, _)| k == "dirhash"),
             discard: last("discard").is_some_and(|(k, _)| k == "discard"),
         })

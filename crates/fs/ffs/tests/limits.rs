@@ -358,3 +358,21 @@ fn directories_without_a_hash_are_searched_from_their_beginning() {
         clean(&dev);
     }
 }
+
+/// Directories in one are near it, and with `spreaddirs` each is in another cylinder group.
+#[test]
+fn with_spreaddirs_directories_go_apart() {
+    let groups = |options| {
+        let dev = fresh(64 << 20, "block=4K,cg=8M");
+        let fs = mount(&dev, options);
+        let mkdir = |dir, name: &str| fs.mkdir(&Cx::default(), dir, name.as_bytes(), 0o755).unwrap().ino;
+        let parent = mkdir(fs.root(), "parent");
+        let all: Vec<Ino> = (0..6).map(|n| mkdir(parent, &format!("d{n}"))).collect();
+        fs.unmount().unwrap();
+        let facts = Ffs.probe(&dev).unwrap().unwrap().facts;
+        let inodes =
+            facts.iter().find(|(name, _)| *name == "cg_inodes").map(|(_, n)| n.parse::<u64>().unwrap()).unwrap();
+        all.iter().map(|ino| ino.0 / inodes).collect::<std::collections::BTreeSet<u64>>().len()
+    };
+    assert_eq!((groups(""), groups("spreaddirs")), (1, 6));
+}

@@ -9,6 +9,7 @@
 //! runs; "the standard deviation is usually less than 3%".
 
 pub mod curves;
+mod dualfs;
 mod evergreen;
 mod ffs_aging;
 mod lfs_adjudicated;
@@ -26,6 +27,7 @@ use crate::workload::aging::Aging;
 use crate::workload::archive::Archive;
 use crate::workload::banded::Banded;
 use crate::workload::file_size::FileSize;
+use crate::workload::kernel_trees::KernelTrees;
 use crate::workload::postmark::PostMark;
 use crate::workload::primitive::{BigFile, SmallFiles};
 use crate::workload::source_tree::SourceTree;
@@ -69,6 +71,10 @@ pub enum Load {
     Filled(evergreen::Filled),
     /// Blocks of a file are overwritten.
     Pieces(Pieces),
+    /// See [`KernelTrees`].
+    KernelTrees(KernelTrees),
+    /// PostMark as the DualFS paper has it.
+    Mail,
 }
 
 impl Load {
@@ -92,6 +98,14 @@ impl Load {
             Load::Filled(filled) => Some(filled.volume_bytes(divisor)),
             Load::Pieces(pieces) => Some(pieces.volume_bytes(divisor)),
             _ => None,
+        }
+    }
+
+    /// How many programs do it at the same time.
+    pub fn lanes(self) -> u32 {
+        match self {
+            Load::KernelTrees(trees) => trees.processes,
+            _ => 1,
         }
     }
 
@@ -131,6 +145,8 @@ impl Load {
             Load::Banded(set) => set.divided_by(divisor).program(seed),
             Load::Filled(filled) => filled.program(seed, divisor),
             Load::Pieces(pieces) => pieces.program(seed, divisor),
+            Load::KernelTrees(trees) => trees.divided_by(divisor).program(seed),
+            Load::Mail => dualfs::mail(seed, divisor).program(),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()
@@ -526,6 +542,9 @@ pub const ALL: &[Experiment] = &[
     reiser::SMALL_SCSI,
     reiser::MEDIUM,
     reiser::LARGE,
+    dualfs::MICRO,
+    dualfs::TABLE_2,
+    dualfs::MACRO,
     evergreen::FIG4,
     evergreen::FIG4_DISK,
     evergreen::FIG4_HC310,

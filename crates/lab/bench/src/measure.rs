@@ -289,6 +289,11 @@ pub(crate) fn program(
     Box::new(Chain::new(programs))
 }
 
+/// How many programs run at the same time: as many as asked for, or as the workloads have.
+pub(crate) fn lanes_of(cases: &[Case], settings: &Settings) -> u32 {
+    cases.iter().map(|case| case.load.lanes()).fold(settings.lanes, u32::max)
+}
+
 fn of_engine(
     name: &str,
     setup: &Setup<'_>,
@@ -299,7 +304,8 @@ fn of_engine(
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
     let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
-    if settings.lanes > 1 && volume_bytes.is_some() {
+    let lanes = lanes_of(cases, settings);
+    if lanes > 1 && volume_bytes.is_some() {
         return Err("the volume is as large as one program needs it, so there is room for one only".into());
     }
     let model = cases.iter().find_map(|case| case.load.drive(&settings.model));
@@ -324,7 +330,7 @@ fn of_engine(
     };
     let course = Course { bench: &bench, cases, settings, seed };
     let (outcome, fs) =
-        if settings.lanes > 1 { course.by_lanes(fs, &mut event)? } else { course.alone(fs, &mut event)? };
+        if lanes > 1 { course.by_lanes(fs, lanes, &mut event)? } else { course.alone(fs, &mut event)? };
     bench.meter.borrow_mut().mark(END);
     recorder.phase(END, &bench.disk);
     let trace = recorder.seen();
@@ -364,10 +370,10 @@ impl Course<'_, '_> {
     }
 
     /// Runs as many programs as there are to be, at the same time.
-    fn by_lanes(&self, fs: Arc<dyn FileSystem>, event: &mut dyn FnMut(Event)) -> Ran {
+    fn by_lanes(&self, fs: Arc<dyn FileSystem>, lanes: u32, event: &mut dyn FnMut(Event)) -> Ran {
         let Course { bench, cases, settings, seed } = *self;
         let ((divisor, capacity_bytes), clock) = (settings.scale(), bench.clock.clone());
-        let (lanes, charge, stop) = (settings.lanes, settings.charge, &*settings.stop);
+        let (charge, stop) = (settings.charge, &*settings.stop);
         let reads_ns = (0..lanes).map(|lane| reads_ns(cases, settings, lanes::seed(seed, lane)));
         let reads_ns = &reads_ns.collect::<std::result::Result<Vec<_>, String>>()?[..];
         let work = Work { lanes, cases, divisor, capacity_bytes, seed, reads_ns, charge, clock, stop };

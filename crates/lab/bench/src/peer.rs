@@ -10,7 +10,7 @@ use crate::calls::SystemCalls;
 use crate::experiment::{Case, END, MOUNT};
 use crate::ground::{self, Event, Ground, Seen, Stoppable};
 use crate::library::Charge;
-use crate::measure::{PhaseSample, Sample, Settings, program, reads_ns};
+use crate::measure::{PhaseSample, Sample, Settings, lanes_of, program, reads_ns};
 use crate::op::Op;
 use crate::picture::Picture;
 use crate::record::{Kept, Recorder};
@@ -59,7 +59,7 @@ pub(crate) fn sample(
     if cases.iter().any(|case| case.load.volume_bytes(1).is_some()) {
         return Err("the volume has a size of its own, and a mount has the whole disk".into());
     }
-    if settings.lanes > 1 {
+    if lanes_of(cases, settings) > 1 {
         return Err("several programs at the same time run on engines only".into());
     }
     let text = |e: io::Error| e.to_string();

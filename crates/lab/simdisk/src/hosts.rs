@@ -8,11 +8,12 @@ use crate::host::{HostQueue, Merge};
 use serde::Deserialize;
 
 /// The hosts that are built in, each with the source of every parameter.
-const SHIPPED: [(&str, &str); 4] = [
+const SHIPPED: [(&str, &str); 5] = [
     ("linux", include_str!("../hosts/linux.toml")),
     ("freebsd4", include_str!("../hosts/freebsd4.toml")),
     ("decstation", include_str!("../hosts/decstation.toml")),
     ("pentiumpro", include_str!("../hosts/pentiumpro.toml")),
+    ("pentium3", include_str!("../hosts/pentium3.toml")),
 ];
 
 /// A host's parameters.

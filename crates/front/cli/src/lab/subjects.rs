@@ -53,6 +53,15 @@ const PC: &str = "cache=32M,dirty=19M";
 /// free. The paper says that 64,000 files of up to 250 bytes take 14% of 506 MB with ext2, 1 KB each and their inodes.
 const EXT2: &str = "block=4K,frag=1K,cg=8M,minfree=5,journal=0";
 
+/// A PC of 2002 with 256 MB. Assumption: of that 192 MB are for files, and of these up to half may be dirty before Linux 2.4 writes
+/// them (bdflush, `nfract`, `nfract_sync`).
+macro_rules! piii {
+    () => {
+        "cache=192M,dirty=96M"
+    };
+}
+const PIII: &str = piii!();
+
 /// All subjects. Sizes are those of the papers: of yFS in section 6.
 pub(super) const KNOWN: &[Known] = &[
     Known {
@@ -414,6 +423,94 @@ pub(super) const KNOWN: &[Known] = &[
         engine: "lfs",
         format: "",
         mount: PC,
+        extra: &[],
+    },
+    Known {
+        name: "DualFS",
+        about: "DualFS as in its paper: metadata area of 10% on the outer tracks, prefetching of 16 blocks, relocation, affinity of 10%.",
+        engine: "dualfs",
+        format: "",
+        mount: PIII,
+        extra: &[],
+    },
+    Known {
+        name: "DualFS-noprefetch",
+        about: "The same without prefetching of metadata.",
+        engine: "dualfs",
+        format: "",
+        mount: concat!(piii!(), ",prefetch=1"),
+        extra: &[],
+    },
+    Known {
+        name: "DualFS-norelocate",
+        about: "The same, but metadata that were read stay where they are.",
+        engine: "dualfs",
+        format: "",
+        mount: concat!(piii!(), ",relocate=off"),
+        extra: &[],
+    },
+    Known {
+        name: "DualFS-noaffinity",
+        about: "The same, but a new directory always gets the emptiest group.",
+        engine: "dualfs",
+        format: "",
+        mount: concat!(piii!(), ",affinity=off"),
+        extra: &[],
+    },
+    Known {
+        name: "FFS-ext2",
+        about: "FFS in the place of the ext2 of 2002: nothing is ordered, blocks of 4 KB, groups of 64 MB, directories apart.",
+        engine: "ffs",
+        format: "block=4K,frag=4K,cg=64M,minfree=5,journal=0",
+        mount: concat!("keep=async,spreaddirs,", piii!()),
+        extra: &[],
+    },
+    Known {
+        name: "FFS-orlov",
+        about: "The same, but directories are near their parents.",
+        engine: "ffs",
+        format: "block=4K,frag=4K,cg=64M,minfree=5,journal=0",
+        mount: concat!("keep=async,", piii!()),
+        extra: &[],
+    },
+    Known {
+        name: "FFS-ext3",
+        about: "FFS in the place of ext3: the same with a journal of metadata, which data come before.",
+        engine: "ffs",
+        format: "block=4K,frag=4K,cg=64M,minfree=5,journal=32M",
+        mount: concat!("keep=journal,spreaddirs,", piii!()),
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS-3.6",
+        about: "ReiserFS without tails, with a log and unformatted nodes in an area of their own, as version 3.6 with notail.",
+        engine: "reiserfs",
+        format: "",
+        mount: concat!("tails=none,noreadahead,layout=areas,", piii!()),
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS-windows",
+        about: "The same, but what lies beside a node or a block is read with it, as our default is.",
+        engine: "reiserfs",
+        format: "",
+        mount: concat!("tails=none,readahead,layout=areas,", piii!()),
+        extra: &[],
+    },
+    Known {
+        name: "yFS-PIII",
+        about: "yFS by its defaults, with the memory of that PC.",
+        engine: "yfs",
+        format: "",
+        mount: PIII,
+        extra: &[],
+    },
+    Known {
+        name: "LFS-PIII",
+        about: "LFS by its defaults, with the memory of that PC.",
+        engine: "lfs",
+        format: "",
+        mount: PIII,
         extra: &[],
     },
     Known {

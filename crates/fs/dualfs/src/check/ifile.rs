@@ -10,6 +10,7 @@ use crate::format::*;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::vfs::{Errno, Result};
 use arbor_kit::blockmap::BlockMap as _;
+use std::ops::Range;
 
 impl Checker<'_> {
     pub(super) fn check_ifile(&mut self) -> Result<()> {
@@ -84,7 +85,31 @@ impl Checker<'_> {
             debug_assert!(!piece_name(&geom, &i, part).is_empty());
             self.f.note(Issue::IfileBlock { what, why });
         }
-        self.core.cache.remove(Name::File(IFILE, part));
+        self.forget_below(part, first..end);
         self.core.set_pointer(&mut i, part, Pointer::default())
+    }
+
+    /// Forgets a block of the ifile that is lost, and what is below it. What is known of segments and groups has to be
+    /// stored again.
+    fn forget_below(&mut self, part: FileBlock, blocks: Range<u64>) {
+        let (shape, shift, core) = (self.core.shape(), self.core.geom.block_shift, &mut self.core);
+        core.cache.remove(Name::File(IFILE, part));
+        if let FileBlock::Map { level, .. } = part
+            && let Some(last) = blocks.end.checked_sub(1)
+        {
+            core.cache.drop_parts(IFILE, FileBlock::Data(blocks.start)..=FileBlock::Data(last));
+            for level in 1..level {
+                core.cache.drop_parts(IFILE, shape.above(blocks.start, level)..=shape.above(last, level));
+            }
+        }
+        let bytes = (blocks.start << shift)..(blocks.end << shift);
+        let segs =
+            core.segs.dirty().map(|(seg, _)| seg).filter(|seg| bytes.contains(&(u64::from(*seg) * USAGE as u64)));
+        let segs: Vec<u32> = segs.collect();
+        core.segs.changed.extend(segs);
+        let groups = core.groups.each().map(|(group, _)| group.0);
+        let here = groups.filter(|group| bytes.contains(&(GROUPS_AT + u64::from(*group) * GROUP_DESC as u64)));
+        let here: Vec<u32> = here.collect();
+        core.groups.unsaved.extend(here);
     }
 }

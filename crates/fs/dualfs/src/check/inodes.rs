@@ -71,7 +71,11 @@ impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
         let end = self.core.state.inodes;
         let order = self.anew.as_mut().map(|anew| std::mem::take(&mut anew.order));
-        for (n, ino) in order.unwrap_or_else(|| (ROOT.0 as u32..end).collect()).into_iter().enumerate() {
+        let order = match order {
+            Some(order) => order,
+            None => self.core.numbers()?.into_iter().map(|ino| ino.0 as u32).collect(),
+        };
+        for (n, ino) in order.into_iter().enumerate() {
             if n % 1024 == 0 {
                 (self.progress)(ino.into(), end.into(), "inodes");
             }
@@ -207,7 +211,8 @@ impl Checker<'_> {
         }
         let is_empty = i.d.kind() == mode::IFREG && i.size() == 0 && i.d.xattr.block.get() == 0;
         let (stored, kind) = (i.d.nlink.get(), (i.d.kind() >> 12) as u8);
-        let flags = if is_empty { Rec::EMPTY } else { 0 };
+        let is_removed = i.is_dir() && i.size() == 0;
+        let flags = if is_empty { Rec::EMPTY } else { 0 } | if is_removed { Rec::REMOVED } else { 0 };
         let rec = Rec { ino: ino.0 as u32, stored, kind, flags, ..Rec::default() };
         match &mut self.anew {
             Some(anew) => anew.recs.push(rec),

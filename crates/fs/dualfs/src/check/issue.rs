@@ -12,6 +12,8 @@ arbor_kit::issues! {
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
     CheckpointDamaged { at: u64 } Error Safe "the checkpoint at byte {at} is damaged; the other one is used";
+    DataHead { at: u64 } Error Safe
+        "the head of the data device at byte {at} is damaged or of another time; the other one is used";
     CheckpointUseless { why: String } Error Damage "the newest checkpoint cannot be used: {why}; the one before it is";
     CheckpointLost { why: String } Fatal Damage "there is no usable checkpoint: {why}, and no summary of the log";
     IfileLost { why: String } Error Damage

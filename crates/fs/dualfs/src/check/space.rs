@@ -140,18 +140,17 @@ impl Checker<'_> {
         });
     }
 
-    /// Inodes that are free are on one list, each once; all others are in use.
+    /// Inodes that are free are on one list, each once; those of blocks of the map that were lost are not.
     fn check_free_inodes(&mut self) -> Result<()> {
-        let mut free = BTreeSet::new();
-        for ino in ROOT.0 as u32 + 1..self.core.state.inodes {
-            if self.core.map_entry(Ino(ino.into()))?.block.get() == 0 {
-                free.insert(ino);
+        let (mut free, mut used) = (BTreeSet::new(), 0);
+        self.core.each_map_entry(&mut |ino, entry| {
+            if entry.block.get() != 0 {
+                used += 1;
+            } else if ino != ROOT {
+                free.insert(ino.0 as u32);
             }
-        }
-        let used = (self.core.state.inodes - ROOT.0 as u32).saturating_sub(free.len() as u32);
-        // The root directory has a number of its own, in use or not.
-        let root = self.core.map_entry(ROOT)?.block.get() != 0;
-        self.count("inodes in use", used - u32::from(!root));
+        })?;
+        self.count("inodes in use", used);
         let (mut at, mut left) = (self.core.state.free_ino, free.clone());
         let why = loop {
             match at {

@@ -36,6 +36,11 @@ pub(super) fn open<'a>(
     };
     let was_clean = superblock::checkpoints(&*dev, &found.1)?.first().is_some_and(|(_, cp)| cp.clean.get() != 0);
     (f.volume.was_clean, f.volume.unclean) = (was_clean, !was_clean);
+    let (geom, epoch) = match &state {
+        Begun::Led(core) => (core.geom, core.checkpoint.epoch.get()),
+        Begun::Searched(rebuilt) => (rebuilt.core.geom, rebuilt.end.epoch),
+    };
+    areas::bad_heads(&*dev, &geom, epoch)?.into_iter().for_each(|at| f.note(Issue::DataHead { at }));
     let mut checker = match state {
         Begun::Led(core) => Checker::new(*core, f, progress),
         Begun::Searched(rebuilt) => {

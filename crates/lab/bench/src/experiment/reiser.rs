@@ -65,7 +65,7 @@ const OTHERS: &[&str] = &[
 const UNKNOWN: &str = "Not explained.";
 
 /// Figures with which a ratio of the paper holds.
-const fn within(paper: f64) -> (f64, f64) {
+pub(super) const fn within(paper: f64) -> (f64, f64) {
     let (least, most) = (paper / 1.5, paper * 1.5);
     if paper > 1.03 {
         (if least < 0.97 { 0.97 } else { least }, most)

@@ -4,6 +4,7 @@ pub mod aging;
 pub mod archive;
 pub mod banded;
 pub mod file_size;
+pub mod kernel_trees;
 pub mod overwrite;
 pub mod postmark;
 pub mod primitive;
