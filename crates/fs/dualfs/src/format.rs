@@ -54,8 +54,8 @@ pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
 pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_TWO_DEVICES };
 /// Bit of `incompat`: the data area lies on a device of its own, whose first [`HEADS`] blocks hold a
-/// [`DataHead`] each.
-pub const INCOMPAT_TWO_DEVICES: u32 = 1;
+/// [`DataHead`] each. (Bit 1 was that of volumes with one head, which are not read any more.)
+pub const INCOMPAT_TWO_DEVICES: u32 = 2;
 
 /// Superblock: what never changes. In the first block of the volume and, as a copy, in the fourth.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

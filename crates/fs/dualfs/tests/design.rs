@@ -4,7 +4,7 @@
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::*;
 use arbor_dualfs::DualFs;
-use arbor_dualfs::format::HEADS;
+use arbor_dualfs::format::{CRC_AT, HEADS, SuperBlock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -519,6 +519,23 @@ fn one_head_of_the_data_device_is_enough() {
     }
     let refused = two.mount(&two.meta, &two.data).err().expect("refused").to_string();
     assert!(refused.contains("its heads are damaged"), "{refused}");
+}
+
+/// Where one head was, a file has its contents where the second one would go.
+#[test]
+fn volumes_with_one_head_are_refused() {
+    let two = Two::new(7);
+    two.use_it("one");
+    let mut bytes = vec![0; 512];
+    two.meta.read_at(Kind::Super, 0, &mut bytes).expect("read");
+    bytes[std::mem::offset_of!(SuperBlock, incompat)] = 1;
+    let sum = arbor_base::layout::crc_without(&bytes, CRC_AT).expect("a checksum");
+    bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&sum.to_le_bytes());
+    two.meta.write_at(Kind::Super, 0, &bytes).expect("write");
+    let before = two.data.to_bytes();
+    let refused = two.mount(&two.meta, &two.data).err().expect("refused").to_string();
+    assert!(refused.contains("features 0x1") || refused.contains("on its own device"), "{refused}");
+    assert!(before == two.data.to_bytes());
 }
 
 /// Without a checkpoint the summaries say where inodes are. A file whose end none of them tells of any more does not get
