@@ -241,9 +241,14 @@ impl Image {
     }
 
     fn peek_devices(&self) -> Result<Devices> {
-        let device = Peek::open(&self.path).with_context(|| self.path.display().to_string())?;
+        let open = |path: &Path| Peek::open(path).with_context(|| path.display().to_string());
+        let device = open(&self.path)?;
         let len = device.geometry().size.saturating_sub(self.offset);
-        Ok(Devices::single(OffsetDevice::new(device, self.offset, len)?))
+        let mut devices = Devices::single(OffsetDevice::new(device, self.offset, len)?);
+        for (role, path) in &self.extra {
+            devices.extra.insert(role.clone(), Arc::new(open(path)?));
+        }
+        Ok(devices)
     }
 
     /// How much of each segment lives, where there are segments; of an image in use, when metadata were last put in

@@ -2,8 +2,8 @@
 //! metadata area ends.
 //!
 //! A data device begins with two [`DataHead`]s, which say to which volume it belongs, and of what time it is: each mount for
-//! writing counts the epoch there before the first checkpoint that has it. One of them is enough. So a device of another volume, and an older copy of
-//! either, are refused by name.
+//! writing counts the epoch there before the first checkpoint that has it. One of them is enough. So a device of another
+//! volume, and an older copy of either, are refused by name.
 
 use crate::format::*;
 use crate::superblock;
@@ -36,8 +36,9 @@ pub(crate) fn joined(main: Arc<dyn Device>, data: Option<Arc<dyn Device>>, geom:
     }
 }
 
-/// Both as one, for a volume with this superblock.
+/// Both as one, for a volume with this superblock. What its features say of devices counts only if all of them are known.
 pub(crate) fn joined_for(devices: Devices, (sb, geom): &(SuperBlock, Geom)) -> Result<Arc<dyn Device>> {
+    head::refuse_unknown(sb, KNOWN, false)?;
     let (main, data) = parted(devices);
     match (sb.incompat.get() & INCOMPAT_TWO_DEVICES != 0, &data) {
         (true, None) => Err(Error::refused("the volume's data are on another device: option data=FILE is needed")),
@@ -97,6 +98,9 @@ pub(crate) fn bad_heads(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<Vec
 
 /// Fails unless a head of the data device says that it belongs to this volume, and to the time of a checkpoint.
 pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+    if geom.heads == 0 {
+        return Ok(());
+    }
     let mut newest = None;
     for at in geom.heads_at() {
         match head_at(dev, at)? {
@@ -106,7 +110,6 @@ pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Resul
         }
     }
     match newest {
-        _ if geom.heads == 0 => Ok(()),
         None => Err(Error::refused(
             "the device that was given as data is none of a DualFS volume, or its heads are damaged",
         )),

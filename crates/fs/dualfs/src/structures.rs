@@ -97,27 +97,21 @@ impl Structures<'_> {
 
     fn heads(&mut self) {
         let [first, second] = self.geom.checkpoints();
-        let copy = self.geom.copy_at();
-        for (kind, number, offset) in
-            [("superblock", 0, 0), ("superblock copy", 1, copy), ("checkpoint", 0, first), ("checkpoint", 1, second)]
-        {
-            let fields = Fields::default();
-            let fields = if kind == "checkpoint" {
-                fields.of::<Checkpoint>(0).of::<Totals>(offset_of!(Checkpoint, totals))
-            } else {
-                fields.of::<SuperBlock>(0)
-            };
-            let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
-            self.emit(fields.structure(kind, number, offset, SECTOR, vec![offset >> self.geom.block_shift]), vec![own]);
-        }
+        let sb = || Fields::default().of::<SuperBlock>(0);
+        let cp = || Fields::default().of::<Checkpoint>(0).of::<Totals>(offset_of!(Checkpoint, totals));
+        self.head("superblock", 0, 0, sb());
+        self.head("superblock copy", 1, self.geom.copy_at(), sb());
+        self.head("checkpoint", 0, first, cp());
+        self.head("checkpoint", 1, second, cp());
         for (number, offset) in (0..).zip(self.geom.heads_at()) {
-            let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
-            let fields = Fields::default().of::<DataHead>(0);
-            self.emit(
-                fields.structure("data head", number, offset, SECTOR, vec![offset >> self.geom.block_shift]),
-                vec![own],
-            );
+            self.head("data head", number, offset, Fields::default().of::<DataHead>(0));
         }
+    }
+
+    /// A structure of one sector whose checksum stands where that of a superblock does.
+    fn head(&mut self, kind: &'static str, number: u64, offset: u64, fields: Fields) {
+        let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
+        self.emit(fields.structure(kind, number, offset, SECTOR, vec![offset >> self.geom.block_shift]), vec![own]);
     }
 
     fn summary(&mut self, block: MetaBlock, p: &Parsed) {

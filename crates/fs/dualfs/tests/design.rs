@@ -534,7 +534,10 @@ fn volumes_with_one_head_are_refused() {
     two.meta.write_at(Kind::Super, 0, &bytes).expect("write");
     let before = two.data.to_bytes();
     let refused = two.mount(&two.meta, &two.data).err().expect("refused").to_string();
-    assert!(refused.contains("features 0x1") || refused.contains("on its own device"), "{refused}");
+    assert!(refused.contains("unknown features 0x1"), "{refused}");
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    let checked = DualFs.check(two.devices(&two.meta, &two.data), &options, &mut |_, _, _| ());
+    assert!(checked.expect_err("refused").to_string().contains("unknown features 0x1"));
     assert!(before == two.data.to_bytes());
 }
 

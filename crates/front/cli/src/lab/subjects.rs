@@ -53,8 +53,8 @@ const PC: &str = "cache=32M,dirty=19M";
 /// free. The paper says that 64,000 files of up to 250 bytes take 14% of 506 MB with ext2, 1 KB each and their inodes.
 const EXT2: &str = "block=4K,frag=1K,cg=8M,minfree=5,journal=0";
 
-/// A PC of 2002 with 256 MB. Assumption: of that 192 MB are for files, and of these up to half may be dirty before Linux 2.4 writes
-/// them (bdflush, `nfract`, `nfract_sync`).
+/// A PC of 2002 with 256 MB. Assumption: of that 192 MB are for files, and of these up to half may be dirty before Linux
+/// 2.4 writes them (bdflush, `nfract`, `nfract_sync`).
 macro_rules! piii {
     () => {
         "cache=192M,dirty=96M"

@@ -1,6 +1,6 @@
 //! The microbenchmarks of the DualFS paper (Piernas, Cortes and García, "Traditional versus Next-Generation Journaling File
-//! Systems: a Performance Comparison Approach", section 3.1): four copies of the source of Linux 2.4.19 are untarred, searched, read, copied and removed, by one
-//! process or by four, each with a copy of its own.
+//! Systems: a Performance Comparison Approach", section 3.1): four copies of the source of Linux 2.4.19 are untarred,
+//! searched, read, copied and removed, by one process or by four, each with a copy of its own.
 //!
 //! The source itself is not at hand. Assumed are 11,500 files in 680 directories, with lognormal sizes of 11.1 KB on average:
 //! about 128 MB, the size of an archive of 32 MB at a ratio of four for text. Some directories have many files, most have few.
