@@ -170,7 +170,9 @@ impl Reads {
     /// From here on windows of the device are read, which take at most `limit` bytes. For engines that wait for their writes
     /// with the state locked. All writes and discards have to be [submitted](Self::submit) here.
     pub fn read_ahead(&mut self, device: &dyn Device, limit: usize) {
-        self.windows = Some(Windows::new(Rank(1), device.geometry().size, limit));
+        let mut windows = Windows::new(Rank(1), device.geometry().size, limit);
+        windows.set_thrifty();
+        self.windows = Some(windows);
     }
 
     /// How many bytes from `at` on lie in one window, or come with one read.

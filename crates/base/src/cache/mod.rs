@@ -25,6 +25,7 @@
 
 pub mod walks;
 pub mod windows;
+mod worth;
 
 use crate::device::{Buf, Kind, Request};
 use crate::vfs::Ino;

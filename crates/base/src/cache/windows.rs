@@ -11,6 +11,7 @@
 //! The writer calls [`Windows::forget`] with the state locked: before a write to the device begins, and again when it
 //! has ended, before the bytes written may leave the cache. So the bytes of a window that is found are up to date.
 
+use super::worth::Worth;
 use crate::device::{Device, Kind, Request, Ticket, zeroed};
 use crate::sync::{Mutex, Rank};
 use rustc_hash::FxHashMap;
@@ -93,6 +94,8 @@ struct Entry {
     window: Arc<Window>,
     /// Read because of the windows before it, and not used yet.
     is_ahead: bool,
+    /// Bytes that were asked for since.
+    used: u64,
 }
 
 /// How many windows are read ahead of a run of used ones.
@@ -116,6 +119,8 @@ pub struct Windows {
     hits: u64,
     /// None is made because something beside it was read.
     only_ahead: bool,
+    /// Set if they are made only as long as they are used.
+    worth: Option<Worth>,
 }
 
 /// Most spare buffers.
@@ -140,7 +145,13 @@ impl Windows {
             spare: Vec::new(),
             hits: 0,
             only_ahead: false,
+            worth: None,
         }
+    }
+
+    /// From now on windows are made because something beside was read only while those so far have been used.
+    pub fn set_thrifty(&mut self) {
+        self.worth = Some(Worth::new(self.most));
     }
 
     /// Length of a window in bytes.
@@ -174,25 +185,50 @@ impl Windows {
         if self.only_ahead {
             return self.get(offset);
         }
-        if let Some(entry) = self.map.get_mut(&number) {
-            self.hits += 1;
-            if std::mem::take(&mut entry.is_ahead) {
-                self.runs_on = Some(number);
-            }
-            return Some(entry.window.clone());
+        if let Some(window) = self.found(number, len) {
+            return Some(window);
         }
         let missed = self.missed.iter().position(|m| *m == number);
         let follows = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
-        if missed.is_some() || follows && at_home {
+        if (missed.is_some() || follows && at_home) && self.worth.as_mut().is_none_or(Worth::allows) {
             missed.map(|at| self.missed.remove(at));
-            self.runs_on = follows.then_some(number);
+            let goes_on = follows && self.worth.as_ref().is_none_or(Worth::pays);
+            self.runs_on = goes_on.then_some(number);
             return self.add(number);
         }
-        if self.missed.len() >= MISSED {
-            self.missed.pop_front();
+        if missed.is_none() {
+            if self.missed.len() >= MISSED {
+                self.missed.pop_front();
+            }
+            self.missed.push_back(number);
         }
-        self.missed.push_back(number);
         None
+    }
+
+    /// An existing window, of which `len` bytes are asked for.
+    fn found(&mut self, number: u64, len: u64) -> Option<Arc<Window>> {
+        let entry = self.map.get_mut(&number)?;
+        self.hits += 1;
+        if std::mem::take(&mut entry.is_ahead) && self.worth.as_ref().is_none_or(Worth::pays) {
+            self.runs_on = Some(number);
+        }
+        let before = Worth::is_paid(entry.used, self.len);
+        entry.used += len;
+        if let Some(worth) = self.worth.as_mut().filter(|_| !before && Worth::is_paid(entry.used, self.len)) {
+            worth.paid();
+        }
+        Some(entry.window.clone())
+    }
+
+    /// Notes a new window, and looks at one whose time is over. One that was written over counts neither way.
+    fn judge(&mut self, number: u64) {
+        let Some(worth) = &mut self.worth else { return };
+        if let Some((old, turn)) = worth.made(number, self.turn)
+            && let Some(entry) = self.map.get(&old).filter(|entry| entry.turn == turn)
+            && !Worth::is_paid(entry.used, self.len)
+        {
+            worth.wasted();
+        }
     }
 
     /// From now on windows are made by [`ahead`](Windows::ahead) only.
@@ -251,7 +287,8 @@ impl Windows {
             state: Mutex::new(self.rank, State::Wanted(old)),
         });
         self.turn += 1;
-        self.map.insert(number, Entry { turn: self.turn, window: window.clone(), is_ahead: false });
+        self.map.insert(number, Entry { turn: self.turn, window: window.clone(), is_ahead: false, used: 0 });
+        self.judge(number);
         self.order.push_back((number, self.turn));
         if self.order.len() > 4 * self.most {
             self.order.retain(|(n, turn)| self.map.get(n).is_some_and(|entry| entry.turn == *turn));
@@ -436,6 +473,27 @@ mod tests {
         assert_eq!(numbers(&mut all), [6, 7]);
         touch(&mut all, 7);
         assert_eq!(numbers(&mut all), [0; 0]);
+    }
+
+    /// Two blocks are asked for of each window, then all, as a search does it, and one who reads everything.
+    #[test]
+    fn windows_that_nobody_uses_are_no_longer_made() {
+        let device = MemDevice::new(1 << 30);
+        let mut all = Windows::new(Rank(1), device.geometry().size, 8 * MOST_BYTES);
+        all.set_thrifty();
+        let len = MOST_BYTES as u64;
+        let touch = |all: &mut Windows, n: u64, blocks: u64| {
+            for block in 0..blocks {
+                all.find(n * len + block * 4096, 4096, true);
+                all.run_on();
+            }
+        };
+        (0..200).for_each(|n| touch(&mut all, 3 * n, 3));
+        let few = all.made();
+        assert!((8..40).contains(&few), "{few} made of 200");
+        (0..200).for_each(|n| touch(&mut all, 1000 + 3 * n, 64));
+        let many = all.made() - few;
+        assert!(many > 180, "{many} made of 200");
     }
 
     #[test]

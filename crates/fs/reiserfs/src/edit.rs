@@ -225,6 +225,7 @@ impl Core {
         self.insert_child(block, 2, index + 1, (first, new))?;
         // It has less than it would have if its items were spread over its neighbours.
         self.log.sparse.insert(new);
+        self.keep_bytes_only(leaf);
         Ok(None)
     }
 
@@ -270,15 +271,21 @@ impl Core {
     }
 
     fn cut_sound(&mut self, from: Key, to: Key) -> Result<()> {
-        let (shape, mut at) = (self.shape(), from);
+        let (shape, mut at, mut planned) = (self.shape(), from, None);
         loop {
             let (leaf, end) = tree::leaf_and_end(self, at)?;
             match tree::cut_leaf(self, leaf, at, to)? {
                 Cut::Nothing => {}
                 Cut::Alone(alone) => self.change_alone(alone)?,
                 Cut::Emptied(emptied) => self.drop_leaf(&emptied)?,
-                // It may shift some of what is left to be cut into this node.
+                // It may shift some of what is left to be cut into this node: greater keys, or this comes to no end.
                 Cut::Plan => {
+                    let first = tree::seek(self, at)?.map(|unit| unit.key(shape));
+                    if planned.is_some() && first <= planned {
+                        let at = self.geom.byte(leaf) + NODE_HEAD as u64;
+                        return Err(Corrupt::new("node", "items", at, "what was removed", "keys in order").into());
+                    }
+                    planned = first;
                     self.edit(at, |items| drop(tree::cut(shape, items, at, to)))?;
                     continue;
                 }

@@ -38,6 +38,16 @@ pub trait ItemOps: Sync {
     /// Most units that fit into `room` bytes of a body, counted from unit `from`.
     fn fitting(&self, item: &Item, from: usize, room: usize) -> usize;
 
+    /// The first unit that begins at this byte of the body or after it.
+    fn unit_from(&self, item: &Item, byte: usize) -> usize {
+        let (mut low, mut high) = (0, self.units(item));
+        while low < high {
+            let middle = (low + high) / 2;
+            if self.start(item, middle) >= byte { high = middle } else { low = middle + 1 }
+        }
+        low
+    }
+
     /// The first unit whose key is not less than `key`.
     fn find(&self, item: &Item, key: Key) -> usize;
 
@@ -292,6 +302,10 @@ impl ItemOps for Entries {
         let first = self.start(item, from);
         let ends = entries(&item.body).skip(from).map(|(at, head, _)| at + ENTRY_HEAD + usize::from(head.len));
         ends.take_while(|end| end - first <= room).count()
+    }
+
+    fn unit_from(&self, item: &Item, byte: usize) -> usize {
+        offsets(&item.body).take_while(|(at, _)| *at < byte).count()
     }
 
     fn find(&self, item: &Item, key: Key) -> usize {

@@ -227,6 +227,12 @@ pub fn head(bytes: &[u8]) -> NodeHead {
     NodeHead::read_from_prefix(bytes).map(|(head, _)| head).unwrap_or_default()
 }
 
+/// Whether these bytes say that they are a formatted node.
+pub fn is_leaf(bytes: &[u8]) -> bool {
+    let head = head(bytes);
+    head.magic.get() == NODE_MAGIC && head.level.get() == 1
+}
+
 /// Bytes that the items of a formatted node take in these bytes of it.
 pub fn used(bytes: &[u8]) -> usize {
     let count = usize::from(head(bytes).count.get());

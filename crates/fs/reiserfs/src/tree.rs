@@ -47,6 +47,11 @@ pub trait Nodes {
         Ok((content, used))
     }
 
+    /// The bytes that the items of a formatted node take in it.
+    fn used(&mut self, block: Block) -> Result<usize> {
+        Ok(self.leaf(block)?.1)
+    }
+
     /// Whether a node is in memory.
     fn is_cached(&self, block: Block) -> bool;
 
@@ -227,6 +232,13 @@ impl Unit {
             Content::Leaf(items) => items.get(self.at),
             Content::Internal(_) => None,
         }
+    }
+
+    /// Its key.
+    pub fn key(&self, shape: Shape) -> Key {
+        let item = self.item();
+        let found = item.and_then(|item| Some(ops(item.key, shape.node_size)?.key_of(item, self.unit)));
+        found.unwrap_or(Key::MOST)
     }
 
     /// The node's contents.

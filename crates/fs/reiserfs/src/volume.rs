@@ -258,6 +258,12 @@ impl Core {
         }
     }
 
+    /// Drops what was decoded of a node that is full and will hardly change: its items, each with bytes of its own, take more
+    /// memory than the node.
+    pub fn keep_bytes_only(&mut self, block: Block) {
+        self.nodes.remove(&block);
+    }
+
     /// Called when an internal node changes.
     fn forget_found(&mut self) {
         self.found = [(Key::MOST, Key::LEAST, 0); FOUND];
@@ -496,6 +502,13 @@ impl Nodes for Core {
         let used = place.map_or_else(|| size(content.items()), |place| node::used(self.cache.at(place)));
         debug_assert_eq!(used, size(content.items()), "node {block}");
         Ok((content, used))
+    }
+
+    /// Of a node in memory without its items being told apart: it was looked at when it came there.
+    fn used(&mut self, block: Block) -> Result<usize> {
+        let bytes = self.cache.peek(Name::Block(block.into()));
+        let found = bytes.filter(|bytes| node::is_leaf(bytes)).map(|bytes| node::used(bytes));
+        found.map_or_else(|| Ok(self.leaf(block)?.1), Ok)
     }
 
     fn known(&mut self, key: Key) -> Option<(Block, Key)> {

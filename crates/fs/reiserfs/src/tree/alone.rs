@@ -252,7 +252,7 @@ fn is_dense<N: Nodes + ?Sized>(
         Some(Change::Behead(_, bytes, _)) => *bytes,
         Some(Change::Insert(..) | Change::Grow(..)) | None => 0,
     };
-    let changed = Beside { size: used.saturating_sub(less), content: None };
+    let changed = Beside { size: used.saturating_sub(less), block: None };
     let [left1, left2] = left;
     let [right1, right2] = right;
     let all: Vec<Beside> = [left2, left1, Some(changed), right1, right2].into_iter().flatten().collect();
@@ -268,7 +268,9 @@ fn is_dense<N: Nodes + ?Sized>(
                 change.cloned().into_iter().for_each(|change| change.apply(&mut items));
                 items
             });
-            let items = some.iter().flat_map(|n| n.content.as_ref().map_or(after.as_slice(), |c| c.items()));
+            let contents = some.iter().map(|n| n.block.map(|block| nodes.read(block, 1)).transpose());
+            let contents: Vec<Option<Arc<Content>>> = contents.collect::<Result<_>>()?;
+            let items = contents.iter().flat_map(|c| c.as_ref().map_or(after.as_slice(), |c| c.items()));
             if fits(shape, items, many - 1) {
                 return Ok(false);
             }
@@ -280,7 +282,7 @@ fn is_dense<N: Nodes + ?Sized>(
 /// A node beside the one that changes, or that one.
 struct Beside {
     size: usize,
-    content: Option<Arc<Content>>,
+    block: Option<Block>,
 }
 
 /// The two nodes beside one.
@@ -288,8 +290,7 @@ fn two_beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Re
     let mut two = [None, None];
     let Some(step) = way.last() else { return Ok(two) };
     let of = |nodes: &mut N, block| -> Result<Option<Beside>> {
-        let (content, size) = nodes.leaf(block)?;
-        Ok(Some(Beside { size, content: Some(content) }))
+        Ok(Some(Beside { size: nodes.used(block)?, block: Some(block) }))
     };
     let parent = children(nodes, step.block, 2)?;
     let Content::Internal(all) = &*parent else { return Ok(two) };

@@ -38,6 +38,14 @@ impl Work {
         }
     }
 
+    /// The key of the last unit, or child.
+    fn last_key(&self, node_size: usize) -> Option<Key> {
+        match self {
+            Work::Old(_) | Work::Leaf(_) => self.items().last().map(|item| last_unit(item, node_size)),
+            Work::Internal(all) => all.last().map(|c| c.0),
+        }
+    }
+
     pub fn items(&self) -> &[Item] {
         match self {
             Work::Old(content) => content.items(),
@@ -172,23 +180,35 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
 
     /// The node beside the outermost one. One that is damaged does not take part: it hinders no change of others.
     fn beyond(&mut self, right: bool) -> Result<Option<Slot>> {
-        let Some(way) = self.outermost(right) else { return Ok(None) };
+        let Some(way) = self.outermost(right).map(|slot| slot.way.clone()) else { return Ok(None) };
         let found = match beside(self.nodes, &way, right) {
             Ok(None) => return Ok(None),
             Ok(Some((block, way))) => self.slot(block, way).map(Some),
             Err(e) => Err(e),
         };
-        if let Err(Error::Corrupt(_) | Error::Io(_)) = found {
-            self.nodes.note_damage();
-            return Ok(None);
+        match found {
+            Ok(Some(slot)) if self.is_in_order(&slot, right) => Ok(Some(slot)),
+            Err(e) if !matches!(e, Error::Corrupt(_) | Error::Io(_)) => Err(e),
+            _ => {
+                self.nodes.note_damage();
+                Ok(None)
+            }
         }
-        found
     }
 
-    /// The way to the outermost node that this level knows, of those that are on disk, removed or not.
-    fn outermost(&self, right: bool) -> Option<Vec<Step>> {
-        let ways = self.slots.iter().chain(&self.removed).map(|s| &s.way);
-        if right { ways.max() } else { ways.min() }.cloned()
+    /// Whether the keys of a node beside the outermost one lie on that side of it: not if it is the same one again, to which two
+    /// children lead.
+    fn is_in_order(&self, slot: &Slot, right: bool) -> bool {
+        let node_size = self.nodes.shape().node_size;
+        let Some(outermost) = self.outermost(right).and_then(|known| known.old.as_ref()) else { return true };
+        let (left, right) = if right { (outermost, slot.work()) } else { (slot.work(), outermost) };
+        left.last_key(node_size).zip(right.first_key()).is_none_or(|(last, first)| last < first)
+    }
+
+    /// The outermost node that this level knows, of those that are on disk, removed or not.
+    fn outermost(&self, right: bool) -> Option<&Slot> {
+        let all = self.slots.iter().chain(&self.removed);
+        if right { all.max_by(|a, b| a.way.cmp(&b.way)) } else { all.min_by(|a, b| a.way.cmp(&b.way)) }
     }
 
     /// Takes a node out of the level.

@@ -126,12 +126,7 @@ fn take_right(shape: Shape, mut items: Vec<Item>) -> (Vec<Item>, Vec<Item>) {
     {
         let units = ops.units(last);
         // The first unit from which on the others fit.
-        let fits = |from: usize| last.body.len() - ops.start(last, from) <= room.saturating_sub(ITEM_HEAD);
-        let (mut low, mut high) = (0, units);
-        while low < high {
-            let middle = (low + high) / 2;
-            if fits(middle) { high = middle } else { low = middle + 1 }
-        }
+        let low = ops.unit_from(last, last.body.len().saturating_sub(room.saturating_sub(ITEM_HEAD)));
         if room > ITEM_HEAD && low < units {
             node.insert(0, last.part(ops, low..units));
             *last = last.part(ops, 0..low);
