@@ -25,6 +25,10 @@ struct Args {
     /// Add rows that were measured elsewhere, as `arbor lab run --json` writes them.
     #[arg(long, value_name = "FILE.json", num_args = 1..)]
     rows: Vec<PathBuf>,
+    /// Take rows of some subjects, as `arbor lab run --json` writes them, in the place of those of an earlier run: for subjects
+    /// that have changed.
+    #[arg(long, value_name = "FILE.json", num_args = 1.., requires = "no_run")]
+    renew: Vec<PathBuf>,
     /// Run nothing: take the rows of the last run. The pictures of requests and of the disk stay as they are.
     #[arg(long, conflicts_with = "more")]
     no_run: bool,
@@ -44,7 +48,7 @@ pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let path = root().join(FIGURES);
     let mut kept = figures(&root())?;
     if args.no_run {
-        kept = kept.clone().with(&rows(&args.rows, &kept)?);
+        kept = kept.clone().with(&rows(&args.rows, &kept)?).renewed(&rows(&args.renew, &kept)?);
         return write(&path, kept.to_json()?.as_bytes()).and_then(|()| drawn());
     }
     let all = ["all".to_string()];

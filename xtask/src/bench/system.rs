@@ -185,16 +185,21 @@ impl<'a> Volume<'a> {
         Ok(())
     }
 
-    /// Bytes written to the image since the mount.
+    /// Bytes written to the image since the mount, or since another moment. What a server has written is told by the host's disk: of
+    /// a server the kernel counts a page of the page cache whole as soon as a byte of it is dirty, and such pages have up to
+    /// 2 MiB.
     pub(crate) fn written(&self) -> Option<u64> {
         match self.mounted.as_ref()? {
-            Mounted::Kernel(mount) => {
-                let stat = fs::read_to_string(format!("/sys/block/{}/stat", mount.device.as_ref()?)).ok()?;
-                Some(stat.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
-            }
+            Mounted::Kernel(mount) => sectors_written(&format!("/sys/block/{}/stat", mount.device.as_ref()?)),
             Mounted::Served(_) if !self.system.has_image() => None,
-            _ => of_process(self.server()?, "io", "write_bytes:"),
+            _ => self.host_written().or_else(|| of_process(self.server()?, "io", "write_bytes:")),
         }
+    }
+
+    /// Bytes written so far to the disk that the image lies on, if it is one.
+    fn host_written(&self) -> Option<u64> {
+        let dev = fs::metadata(&self.image).ok()?.dev();
+        sectors_written(&format!("/sys/dev/block/{}:{}/stat", rustix::fs::major(dev), rustix::fs::minor(dev)))
     }
 
     /// The most memory that its server has had so far.
@@ -231,6 +236,11 @@ impl<'a> Volume<'a> {
         let text = self.place.kit.output(["stats".as_ref(), self.dir.as_os_str()]).unwrap_or_default();
         text.lines().filter_map(kind_and_count).collect()
     }
+}
+
+/// Bytes written to a block device, by its statistics.
+fn sectors_written(stat: &str) -> Option<u64> {
+    Some(fs::read_to_string(stat).ok()?.split_whitespace().nth(6)?.parse::<u64>().ok()? * 512)
 }
 
 /// A line of `arbor stats` about what the mount was asked.

@@ -98,8 +98,9 @@ struct Entry {
     used: u64,
 }
 
-/// How many windows are read ahead of a run of used ones.
+/// How many windows are read ahead of a run of used ones, at least and, where there is memory for them, at most.
 const RUN_ON: u64 = 2;
+const RUN_FAR: u64 = 6;
 
 /// The windows of a device; the oldest are dropped when there are too many.
 pub struct Windows {
@@ -112,8 +113,9 @@ pub struct Windows {
     order: VecDeque<(u64, u64)>,
     turn: u64,
     missed: VecDeque<u64>,
-    /// A window whose use announces the next ones.
+    /// A window whose use announces the next ones, and how many.
     runs_on: Option<u64>,
+    run: u64,
     /// Buffers of dropped windows.
     spare: Vec<Vec<u8>>,
     hits: u64,
@@ -142,6 +144,7 @@ impl Windows {
             turn: 0,
             missed: VecDeque::new(),
             runs_on: None,
+            run: RUN_ON,
             spare: Vec::new(),
             hits: 0,
             only_ahead: false,
@@ -149,9 +152,11 @@ impl Windows {
         }
     }
 
-    /// From now on windows are made because something beside was read only while those so far have been used.
+    /// From now on windows are made because something beside was read only while those so far have been used, and more of them
+    /// are read ahead of a run.
     pub fn set_thrifty(&mut self) {
         self.worth = Some(Worth::new(self.most));
+        self.run = (self.most as u64 / 8).clamp(RUN_ON, RUN_FAR);
     }
 
     /// Length of a window in bytes.
@@ -240,7 +245,7 @@ impl Windows {
     pub fn run_on(&mut self) -> Vec<Arc<Window>> {
         let Some(number) = self.runs_on.take() else { return Vec::new() };
         let mut out = Vec::new();
-        for next in number + 1..=number + RUN_ON {
+        for next in number + 1..=number + self.run {
             if !self.map.contains_key(&next)
                 && let Some(window) = self.add(next)
             {

@@ -22,6 +22,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Cleaned, Error, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::segments::Use;
 use std::sync::Arc;
 
 /// Time between two looks of the cleaner, milliseconds.
@@ -135,6 +136,9 @@ impl Core {
             done.segments += 1;
         }
         self.is_moving = false;
+        if planted(Flaw::LiveForDead) {
+            victims.iter().for_each(|seg| self.segs.set(*seg, Use { live: 0, ..self.segs.get(*seg) }));
+        }
         self.write_checkpoint(false)?;
         self.settle()?;
         for seg in victims {

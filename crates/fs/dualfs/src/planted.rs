@@ -12,7 +12,8 @@ arbor_kit::flaws! {
     FreedAtOnce,
     /// What was freed stays in use in the bitmaps.
     FreedForgotten,
-    /// The cleaner takes indirect blocks that live for dead.
+    /// The cleaner takes indirect blocks that live for dead, and what it has cleaned for empty. (With the first alone nothing is
+    /// lost: the usage of the segment says that something lives there.)
     LiveForDead,
     /// Half a set is rolled forward (against DUALFS-C2).
     HalfSet,

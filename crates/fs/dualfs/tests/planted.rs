@@ -19,8 +19,10 @@ const PLANTED: Planted<Flaw> = Planted {
     note: |_| {},
 };
 
-/// They were never found: looked for when they are named.
-const HIDDEN: [Flaw; 3] = [Flaw::ReusedEarly, Flaw::LiveForDead, Flaw::PrefetchKept];
+/// They were never found: looked for when they are named. After a power cut the newest checkpoint is always whole, so that the
+/// other one, which a segment that is reused early takes from, is not needed. And a block that was kept fails its checksum and is
+/// read again, unless it has an older copy of the same inode, which takes a cache that is too small for a volume of tests.
+const HIDDEN: [Flaw; 2] = [Flaw::ReusedEarly, Flaw::PrefetchKept];
 
 /// Volumes so small that the log goes round and is cleaned, and those of the usual size. Where blocks move they are freed.
 fn volumes(flaw: Option<Flaw>) -> Vec<Config> {

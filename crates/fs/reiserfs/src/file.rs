@@ -346,8 +346,13 @@ impl Core {
         }
         let from = self.affordable(&all, first).max(keep).max(end.saturating_sub(STEP as u64));
         let blocks: Vec<(u64, Block)> = (first..).zip(all).filter(|(lbn, block)| *lbn >= from && *block != 0).collect();
-        let place = (unit.leaf, unit.at);
+        let (place, key) = ((unit.leaf, unit.at), item.key.at(self.offset(from)));
         drop(unit);
+        // Else nothing would be cut, however often: a key that is damaged may lie in a node in which nobody looks for it.
+        if leaf_of(self, key)? != place.0 {
+            let (at, found) = (self.geom.byte(place.0) + NODE_HEAD as u64, format!("{key:?}"));
+            return Err(Corrupt::new("node", "items", at, found, "keys that belong into this node").into());
+        }
         for (_, block) in &blocks {
             self.check_pointer(f, place, *block)?;
             self.check_used(*block, For::Data)?;

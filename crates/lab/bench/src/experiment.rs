@@ -8,6 +8,7 @@
 //! allocation groups of 178 MB, a log of 32 MB and 128 MB of memory. The paper's averages are over at least five
 //! runs; "the standard deviation is usually less than 3%".
 
+mod cold_tree;
 pub mod curves;
 mod dualfs;
 mod evergreen;
@@ -418,6 +419,11 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    /// Whether a paper has it.
+    pub fn has_paper(&self) -> bool {
+        !self.source.starts_with("No paper")
+    }
+
     /// What is done in a run whose counts are divided by `divisor`.
     pub fn about(&self, divisor: u32) -> String {
         match divisor {
@@ -545,6 +551,10 @@ pub const ALL: &[Experiment] = &[
     dualfs::MICRO,
     dualfs::TABLE_2,
     dualfs::MACRO,
+    cold_tree::OLD,
+    cold_tree::HC310,
+    cold_tree::SSD_980PRO,
+    cold_tree::SSD_870EVO,
     evergreen::FIG4,
     evergreen::FIG4_DISK,
     evergreen::FIG4_HC310,

@@ -50,9 +50,14 @@ impl Figures {
 
     /// With rows that were measured elsewhere; all are compared again.
     pub fn with(mut self, more: &[Row]) -> Figures {
-        let more = Figures::new("", more).rows;
         let subjects = self.elsewhere.iter().map(|s| &**s).chain(more.iter().map(|r| &*r.subject));
         self.elsewhere = distinct(subjects).into_iter().map(String::from).collect();
+        self.renewed(more)
+    }
+
+    /// With rows that were measured anew, here; all are compared again.
+    pub fn renewed(mut self, more: &[Row]) -> Figures {
+        let more = Figures::new("", more).rows;
         merge(&mut self.rows, more);
         list().iter().for_each(|experiment| compare(experiment, &mut self.rows));
         self

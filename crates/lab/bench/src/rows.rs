@@ -8,7 +8,7 @@ use crate::measure::{More, Sample, Settings, Subject, sample};
 use crate::picture::Picture;
 use crate::record::{Kept, Traced};
 use arbor_base::device::Kind;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 /// One figure. Rows that were measured elsewhere, by real file systems say, can be added before [`compare`].
@@ -400,9 +400,13 @@ pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity, divisor: u32)
 /// Adds rows that were measured elsewhere, in the place of those of the same experiment, subject and metric.
 pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
     let name = |r: &Row| (r.experiment.clone(), r.subject.clone(), r.metric.clone());
-    let replaced: FxHashSet<_> = more.iter().map(name).collect();
-    rows.retain(|row| !replaced.contains(&name(row)));
-    rows.extend(more);
+    let places: FxHashMap<_, usize> = rows.iter().enumerate().map(|(at, row)| (name(row), at)).collect();
+    for row in more {
+        match places.get(&name(&row)).and_then(|at| rows.get_mut(*at)) {
+            Some(place) => *place = row,
+            None => rows.push(row),
+        }
+    }
 }
 
 /// Fills in the ratios: figures of the reference over those of each other subject.

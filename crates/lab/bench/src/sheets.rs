@@ -113,8 +113,8 @@ pub(crate) fn points(
 pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
     let elsewhere: Vec<Vec<Judged>> = variants(experiment).map(|e| e.judge(rows)).collect();
     let has_others = elsewhere.iter().flatten().any(|judged| judged.figure.is_some());
-    let mut heads: Vec<String> =
-        ["what the paper says", "figure", "ours", "holds if", "holds"].map(String::from).into();
+    let says = if experiment.has_paper() { "what the paper says" } else { "what should be" };
+    let mut heads: Vec<String> = [says, "figure", "ours", "holds if", "holds"].map(String::from).into();
     heads.extend(has_others.then(|| "on all disks".into()));
     heads.push("why".into());
     let line = |(at, judged): (usize, Judged)| {
@@ -135,7 +135,7 @@ pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
         Some(line)
     };
     let lines: Vec<Vec<String>> = experiment.judge(rows).into_iter().enumerate().filter_map(line).collect();
-    (!lines.is_empty()).then(|| Sheet { title: "what the paper says".into(), heads, lines })
+    (!lines.is_empty()).then(|| Sheet { title: says.into(), heads, lines })
 }
 
 /// The same experiment on other disks: its name has that of this one before a dash.

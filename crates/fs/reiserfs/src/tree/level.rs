@@ -3,9 +3,10 @@
 use super::pack::size;
 use super::plan::Place;
 use super::{Nodes, Step, beside};
-use crate::format::Key;
+use crate::format::{Key, NODE_HEAD};
 use crate::item::{Item, last_unit};
 use crate::node::{Block, Content};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
 use std::sync::Arc;
 
@@ -140,13 +141,22 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
         Level { nodes, number, slots: Vec::new(), removed: Vec::new() }
     }
 
-    /// A node as it is on disk.
+    /// A node as it is on disk. Fails if it does not begin with the key that its parent has (REISER-T2): its own would be told to
+    /// the parent, whose children were out of order then.
     pub fn slot(&mut self, block: Block, way: Vec<Step>) -> Result<Slot> {
         let was_cached = self.nodes.is_cached(block);
         let (content, used) = match self.number {
             1 => self.nodes.leaf(block)?,
             number => (self.nodes.read(block, number)?, 0),
         };
+        if let Some(Step { block: parent, index }) = way.last() {
+            let told = self.nodes.read(*parent, self.number + 1)?.children().get(*index).map(|child| child.0);
+            if told != content.first_key() {
+                let at = self.nodes.shape().byte(block) + NODE_HEAD as u64;
+                let (found, told) = (format!("{:?}", content.first_key()), format!("{told:?}, as its parent has"));
+                return Err(Corrupt::new("node", "items", at, found, told).into());
+            }
+        }
         let work = Work::of(content);
         Ok(Slot {
             place: Place::Old(block),

@@ -12,7 +12,7 @@
 //! A phase ends when the program has ended; what it leaves to be written is a phase of its own.
 
 use super::primitive::{Chain, Ops};
-use super::tour::{Aim, Tour, name};
+use super::tour::{Aim, PAGE, Tour, name};
 use crate::draw::LogNormal;
 use crate::op::{Dir, Op, Program};
 use arbor_torture::rng::Rng;
@@ -39,6 +39,8 @@ pub enum Course {
     Find,
     /// Trees of empty files: write-meta, read-write-meta.
     Empty,
+    /// Not the paper's: one file as long as all of them is written and read.
+    Whole,
 }
 
 /// The trees, and what is done with them.
@@ -99,6 +101,11 @@ impl KernelTrees {
                 step(&mut all, "w-m", "w-m, rest", vec![made], false);
                 step(&mut all, "rw-m", "rw-m, rest", tours(&|n| Aim::Copy(TARGETS[n])), true);
             }
+            Course::Whole => {
+                let [written, read] = whole(sizes.iter().sum::<u64>() * trees as u64);
+                step(&mut all, "w-one", "w-one, rest", vec![written], false);
+                step(&mut all, "r-one", "r-one, rest", vec![read], true);
+            }
         }
         Box::new(Chain::new(all))
     }
@@ -143,6 +150,14 @@ fn extraction(tree: &[Directory], trees: usize) -> (Vec<u64>, Box<dyn Program>) 
         ops.extend((0..tree.len() as u32).map(|dir| Op::Leave { dir: Dir(base + dir) }));
     }
     (sizes, Box::new(Ops::new(ops)))
+}
+
+/// The programs that write and read one file.
+fn whole(len: u64) -> [Box<dyn Program>; 2] {
+    let (dir, name) = (Dir::ROOT, || "whole".to_string());
+    let written = [Op::Create { dir, name: name() }, Op::Write { offset: 0, len, io: PAGE, tag: 0 }, Op::Close];
+    let read = [Op::Open { dir, name: name() }, Op::Read { offset: 0, len, io: PAGE }, Op::Close];
+    [Box::new(Ops::new(written.into())), Box::new(Ops::new(read.into()))]
 }
 
 fn file(ops: &mut Vec<Op>, dir: Dir, number: usize, bytes: u64) {
