@@ -1,7 +1,7 @@
 //! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
 //! `torture-ENGINE-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
-//! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` and
-//! `mounted-engines.json` by `cargo xtask bench --mounted --json`,
+//! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json`,
+//! `mounted-engines.json` and `mounted-tree.json` by `cargo xtask bench --mounted --json`,
 //! `small-files.json` by `cargo bench -- --json`, `instructions.json` by `cargo xtask instructions --json`, `growth.json`
 //! (yFS) and `growth-ENGINE.json` by `cargo xtask growth --json`.
 
@@ -60,6 +60,7 @@ type SmallFiles = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>
 pub(crate) fn performance(dir: &Path) -> Result<Tables> {
     let mounted: Record = read(&dir.join("mounted.json"))?;
     let engines: Record = read(&dir.join("mounted-engines.json"))?;
+    let tree: Record = read(&dir.join("mounted-tree.json"))?;
     let growth: growth::record::Record = read(&dir.join("growth.json"))?;
     let mut siblings = vec![growth.clone()];
     for name in names(dir)?.iter().filter(|name| name.starts_with("growth-")) {
@@ -68,6 +69,7 @@ pub(crate) fn performance(dir: &Path) -> Result<Tables> {
     Ok(Tables::from([
         ("mounted".to_string(), format!("```text\n{}```\n", report::text(&mounted))),
         ("mounted-engines".to_string(), format!("```text\n{}```\n", report::text(&engines))),
+        ("mounted-tree".to_string(), format!("```text\n{}```\n", report::text(&tree))),
         ("growth".to_string(), format!("```text\n{}```\n", growth::report::text(&growth))),
         ("growth-engines".to_string(), growth::report::side_by_side(&siblings)),
         ("instructions".to_string(), crate::instructions::table(&read(&dir.join("instructions.json"))?)),

@@ -216,6 +216,11 @@ impl<'a> Volume<'a> {
         }
     }
 
+    /// Its image, if it has one.
+    pub(crate) fn image(&self) -> Option<PathBuf> {
+        self.system.has_image().then(|| self.image.clone())
+    }
+
     /// What the image takes on the host.
     pub(crate) fn image_bytes(&self) -> Option<u64> {
         self.system.has_image().then(|| fs::metadata(&self.image).ok().map(|m| m.blocks() * 512)).flatten()

@@ -6,7 +6,7 @@
 //! | W2 | N files of 0 to 250 bytes in one directory | the same |
 //! | W3 | a file of 1 GiB, 20,000 random blocks of 4 KiB | write + fsync; read, cold; overwrite + fsync; random read, cold |
 //! | W4 | postmark: 20,000 files of 500 to 10,000 bytes, 50,000 transactions, 512 bytes a call | postmark |
-//! | W5 | a tarball | untar + sync; find, cold; tar, cold; rm -rf + sync |
+//! | W5 | a tarball | untar + sync; image, cold; find, cold; tar, cold; rm -rf + sync |
 //! | W6 | create, write 4 KiB, fsync, close, 2,000 times | fsync, median in microseconds |
 //! | W7 | W1's create by four processes | create + sync |
 //!
@@ -17,7 +17,7 @@ use super::system::Volume;
 use crate::show::kit::{self, Random, Running};
 use anyhow::{Context, Result, ensure};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom};
 use rustix::process::{Pid, PidfdFlags};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -132,6 +132,25 @@ pub(crate) fn run(volume: &mut Volume<'_>, scale: &Scale, run: &mut Run) -> Resu
     };
     run.peak_memory = volume.peak_memory();
     result
+}
+
+/// Reads what a sparse file has, from its beginning to its end: what is read of files in it cannot come faster.
+fn read_data(path: &Path, pace: &mut Pace) -> Result<()> {
+    let (file, mut chunk, mut at) = (File::open(path)?, vec![0; CHUNK], 0);
+    loop {
+        at = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+            Ok(at) => at,
+            Err(rustix::io::Errno::NXIO) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        let end = rustix::fs::seek(&file, SeekFrom::Hole(at))?;
+        while at < end {
+            pace.check()?;
+            let len = (end - at).min(CHUNK as u64) as usize;
+            file.read_exact_at(&mut chunk[..len], at)?;
+            at += len as u64;
+        }
+    }
 }
 
 impl Work<'_, '_> {
@@ -262,6 +281,10 @@ impl Work<'_, '_> {
         })?;
         self.note_space(used);
         self.volume.cool()?;
+        if let Some(image) = self.volume.image() {
+            self.timed("image, cold", |_, pace| read_data(&image, pace))?;
+            self.volume.cool()?;
+        }
         self.timed("find, cold", |_, pace| pace.run(Command::new("find").arg(&dir).args(["-printf", "%s\n"])))?;
         self.volume.cool()?;
         self.timed("tar, cold", |_, pace| {
