@@ -94,7 +94,7 @@ struct Entry {
     window: Arc<Window>,
     /// Read because of the windows before it, and not used yet.
     is_ahead: bool,
-    /// Bytes that were asked for since.
+    /// Bytes that were asked for since, counted where windows have to pay.
     used: u64,
 }
 
@@ -217,10 +217,12 @@ impl Windows {
         if std::mem::take(&mut entry.is_ahead) && self.worth.as_ref().is_none_or(Worth::pays) {
             self.runs_on = Some(number);
         }
-        let before = Worth::is_paid(entry.used, self.len);
-        entry.used += len;
-        if let Some(worth) = self.worth.as_mut().filter(|_| !before && Worth::is_paid(entry.used, self.len)) {
-            worth.paid();
+        if let Some(worth) = &mut self.worth {
+            let before = entry.used;
+            entry.used += len;
+            if !Worth::is_paid(before, self.len) && Worth::is_paid(entry.used, self.len) {
+                worth.paid();
+            }
         }
         Some(entry.window.clone())
     }
@@ -480,7 +482,7 @@ mod tests {
         assert_eq!(numbers(&mut all), [0; 0]);
     }
 
-    /// Two blocks are asked for of each window, then all, as a search does it, and one who reads everything.
+    /// Three blocks are asked for of each window, as a search does it, and then all, as one does who reads everything.
     #[test]
     fn windows_that_nobody_uses_are_no_longer_made() {
         let device = MemDevice::new(1 << 30);

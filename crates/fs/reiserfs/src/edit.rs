@@ -126,10 +126,7 @@ impl Core {
             self.node(block, level)?;
         }
         if let Some(first) = alone.first.filter(|_| !planted(Flaw::KeyNotTold)) {
-            // What its parent says of it, which on a damaged volume is not what it begins with.
-            let parent = alone.keys().next();
-            let old =
-                parent.and_then(|(block, level, index)| Some(self.node(block, level).ok()?.children().get(index)?.0));
+            let old = self.node(alone.leaf, 1)?.first_key();
             for (block, level, index) in alone.keys() {
                 self.change_key(block, level, index, first)?;
             }

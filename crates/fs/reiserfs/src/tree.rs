@@ -22,8 +22,8 @@ pub use alone::{Alone, Cut, Emptied, cut_alone, cut_leaf, is_sparse, put_alone};
 pub use pack::{divide, size};
 pub use plan::{Place, Plan, Room, Taken, cut, plan_compress, plan_edit, plan_growth, put};
 
-use crate::format::Key;
-use crate::item::{Item, ops};
+use crate::format::{Key, NODE_HEAD};
+use crate::item::{Item, last_unit, ops};
 use crate::node::{Block, Content, Shape};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::Result;
@@ -128,6 +128,31 @@ fn count(node: &Content) -> usize {
         Content::Internal(all) => all.len(),
         Content::Leaf(items) => items.len(),
     }
+}
+
+/// Fails if the keys of a node at the end of a way do not lie where its parents say: from the key that they have of it
+/// (REISER-T2) to that of the node to the right. Who changes a node tells them the key that it begins with then, and they
+/// would be out of order.
+pub fn check_place<N: Nodes + ?Sized>(
+    nodes: &mut N,
+    way: &[Step],
+    (block, level): (Block, u16),
+    node: &Content,
+) -> Result<()> {
+    let Some(last) = way.last() else { return Ok(()) };
+    let shape = nodes.shape();
+    let told = children(nodes, last.block, level + 1)?.children().get(last.index).map(|child| child.0);
+    let end = match node {
+        Content::Leaf(items) => items.last().map(|item| last_unit(item, shape.node_size)),
+        Content::Internal(all) => all.last().map(|child| child.0),
+    };
+    let next = next_key(nodes, way)?;
+    if node.first_key() == told && next.zip(end).is_none_or(|(next, end)| end < next) {
+        return Ok(());
+    }
+    let (at, found) = (shape.byte(block) + NODE_HEAD as u64, format!("{:?} to {end:?}", node.first_key()));
+    let expected = format!("{told:?} to less than {next:?}, as its parents have");
+    Err(Corrupt::new("node", "items", at, found, expected).into())
 }
 
 /// The formatted node in which `key` lies, or would lie, and the way to it.
@@ -278,7 +303,7 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
     let content = nodes.read(leaf, 1)?;
     let Some(first) = content.first_key() else { return Ok(None) };
     if first < key {
-        let (at, found) = (shape.byte(leaf) + crate::format::NODE_HEAD as u64, format!("{first:?}"));
+        let (at, found) = (shape.byte(leaf) + NODE_HEAD as u64, format!("{first:?}"));
         return Err(Corrupt::new("node", "items", at, found, "keys after those of the node before it").into());
     }
     Ok(Some(Unit { content, leaf, at: 0, unit: 0, start: 0 }))
@@ -292,7 +317,7 @@ pub fn seek_back<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Un
     }
     let Some((leaf, _)) = beside(nodes, &way, false)? else { return Ok(None) };
     last_before(nodes, leaf, key)?.map(Some).ok_or_else(|| {
-        let at = nodes.shape().byte(leaf) + crate::format::NODE_HEAD as u64;
+        let at = nodes.shape().byte(leaf) + NODE_HEAD as u64;
         Corrupt::new("node", "items", at, "no lesser key", "keys before those of the node after it").into()
     })
 }

@@ -397,7 +397,7 @@ pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity, divisor: u32)
     words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(", ")
 }
 
-/// Adds rows that were measured elsewhere, in the place of those of the same experiment, subject and metric.
+/// Adds rows that were measured elsewhere or anew, in the place of those of the same experiment, subject and metric.
 pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
     let name = |r: &Row| (r.experiment.clone(), r.subject.clone(), r.metric.clone());
     let places: FxHashMap<_, usize> = rows.iter().enumerate().map(|(at, row)| (name(row), at)).collect();
@@ -551,6 +551,14 @@ mod tests {
         assert_eq!(from_json(&to_json(&[]).unwrap()), Ok(Vec::new()));
         let rows = [Row { conditions: Some(conditions("980pro")), ..plain() }, plain()];
         assert_eq!(from_json(&to_json(&rows).unwrap()).unwrap(), rows);
+    }
+
+    #[test]
+    fn rows_of_the_same_name_keep_their_place() {
+        let row = |subject: &str, ours| Row { subject: subject.into(), ours, ..plain() };
+        let mut rows = vec![row("a", 1.0), row("b", 2.0), row("c", 3.0)];
+        merge(&mut rows, vec![row("d", 6.0), row("b", 5.0)]);
+        assert_eq!(rows, [row("a", 1.0), row("b", 5.0), row("c", 3.0), row("d", 6.0)]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! into fewer nodes, which their sizes tell. Whatever is in doubt is planned ([`plan_edit`](super::plan_edit)).
 
 use super::pack::{fits, size};
-use super::{Nodes, Step, beside, children, descend, leaf_and_end, leaf_of};
+use super::{Nodes, Step, beside, check_place, children, descend, leaf_and_end, leaf_of};
 use crate::format::{ITEM_HEAD, Key};
 use crate::item::{Item, ops};
 use crate::node::{Block, Change, Content, Shape, joins};
@@ -151,6 +151,9 @@ pub fn cut_leaf<N: Nodes + ?Sized>(nodes: &mut N, leaf: Block, from: Key, to: Ke
     };
     let is_put_off = nodes.put_off(leaf);
     let way = if is_put_off && first.is_none() { Vec::new() } else { descend(nodes, from)?.1 };
+    if first.is_some() {
+        check_place(nodes, &way, (leaf, 1), &content)?;
+    }
     if !is_put_off {
         match is_dense(nodes, shape, &way, (items, used, Some(&change))) {
             Ok(true) => {}

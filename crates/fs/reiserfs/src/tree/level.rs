@@ -2,11 +2,10 @@
 
 use super::pack::size;
 use super::plan::Place;
-use super::{Nodes, Step, beside};
-use crate::format::{Key, NODE_HEAD};
+use super::{Nodes, Step, beside, check_place};
+use crate::format::Key;
 use crate::item::{Item, last_unit};
 use crate::node::{Block, Content};
-use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
 use std::sync::Arc;
 
@@ -36,14 +35,6 @@ impl Work {
             Work::Old(content) => content.first_key(),
             Work::Leaf(items) => items.first().map(|i| i.key),
             Work::Internal(all) => all.first().map(|c| c.0),
-        }
-    }
-
-    /// The key of the last unit, or child.
-    fn last_key(&self, node_size: usize) -> Option<Key> {
-        match self {
-            Work::Old(_) | Work::Leaf(_) => self.items().last().map(|item| last_unit(item, node_size)),
-            Work::Internal(all) => all.last().map(|c| c.0),
         }
     }
 
@@ -141,22 +132,14 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
         Level { nodes, number, slots: Vec::new(), removed: Vec::new() }
     }
 
-    /// A node as it is on disk. Fails if it does not begin with the key that its parent has (REISER-T2): its own would be told to
-    /// the parent, whose children were out of order then.
+    /// A node as it is on disk.
     pub fn slot(&mut self, block: Block, way: Vec<Step>) -> Result<Slot> {
         let was_cached = self.nodes.is_cached(block);
         let (content, used) = match self.number {
             1 => self.nodes.leaf(block)?,
             number => (self.nodes.read(block, number)?, 0),
         };
-        if let Some(Step { block: parent, index }) = way.last() {
-            let told = self.nodes.read(*parent, self.number + 1)?.children().get(*index).map(|child| child.0);
-            if told != content.first_key() {
-                let at = self.nodes.shape().byte(block) + NODE_HEAD as u64;
-                let (found, told) = (format!("{:?}", content.first_key()), format!("{told:?}, as its parent has"));
-                return Err(Corrupt::new("node", "items", at, found, told).into());
-            }
-        }
+        check_place(self.nodes, &way, (block, self.number), &content)?;
         let work = Work::of(content);
         Ok(Slot {
             place: Place::Old(block),
@@ -190,35 +173,23 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
 
     /// The node beside the outermost one. One that is damaged does not take part: it hinders no change of others.
     fn beyond(&mut self, right: bool) -> Result<Option<Slot>> {
-        let Some(way) = self.outermost(right).map(|slot| slot.way.clone()) else { return Ok(None) };
+        let Some(way) = self.outermost(right) else { return Ok(None) };
         let found = match beside(self.nodes, &way, right) {
             Ok(None) => return Ok(None),
             Ok(Some((block, way))) => self.slot(block, way).map(Some),
             Err(e) => Err(e),
         };
-        match found {
-            Ok(Some(slot)) if self.is_in_order(&slot, right) => Ok(Some(slot)),
-            Err(e) if !matches!(e, Error::Corrupt(_) | Error::Io(_)) => Err(e),
-            _ => {
-                self.nodes.note_damage();
-                Ok(None)
-            }
+        if let Err(Error::Corrupt(_) | Error::Io(_)) = found {
+            self.nodes.note_damage();
+            return Ok(None);
         }
+        found
     }
 
-    /// Whether the keys of a node beside the outermost one lie on that side of it: not if it is the same one again, to which two
-    /// children lead.
-    fn is_in_order(&self, slot: &Slot, right: bool) -> bool {
-        let node_size = self.nodes.shape().node_size;
-        let Some(outermost) = self.outermost(right).and_then(|known| known.old.as_ref()) else { return true };
-        let (left, right) = if right { (outermost, slot.work()) } else { (slot.work(), outermost) };
-        left.last_key(node_size).zip(right.first_key()).is_none_or(|(last, first)| last < first)
-    }
-
-    /// The outermost node that this level knows, of those that are on disk, removed or not.
-    fn outermost(&self, right: bool) -> Option<&Slot> {
-        let all = self.slots.iter().chain(&self.removed);
-        if right { all.max_by(|a, b| a.way.cmp(&b.way)) } else { all.min_by(|a, b| a.way.cmp(&b.way)) }
+    /// The way to the outermost node that this level knows, of those that are on disk, removed or not.
+    fn outermost(&self, right: bool) -> Option<Vec<Step>> {
+        let ways = self.slots.iter().chain(&self.removed).map(|s| &s.way);
+        if right { ways.max() } else { ways.min() }.cloned()
     }
 
     /// Takes a node out of the level.

@@ -4,6 +4,7 @@
 use super::*;
 use crate::format::{EntryHead, Kind, LEAST_NAME};
 use crate::item::entries;
+use arbor_base::vfs::Error;
 use arbor_torture::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
@@ -394,6 +395,25 @@ fn no_node_is_added_while_two_neighbours_have_room() {
         draw(&right.check(), 160),
         "1 1+88 direct\n1 89+26 direct, 2 1+54 direct\n2 55+50 direct, 3 1+30 direct\n"
     );
+}
+
+/// A key that its parents do not expect would bring them out of order, once it is told to them.
+#[test]
+fn a_node_that_does_not_lie_where_its_parents_say_is_not_changed() {
+    let is_damage = |e: Error| matches!(e, Error::Corrupt(_));
+    for misplaced in [[direct(3, 1, 40), direct(5, 1, 40)], [direct(5, 1, 40), direct(9, 500, 40)]] {
+        let mut tree = Tree::of(160, [[direct(1, 1, 104)], [direct(5, 1, 104)], [direct(9, 1, 104)]]);
+        tree.nodes.insert(2, sealed(&Content::Leaf(misplaced.to_vec()), tree.shape, 2, 1));
+        let (before, key) = (tree.nodes.clone(), direct(5, 1, 1).key);
+        assert!(plan_edit(&mut tree, key, Vec::clear).is_err_and(is_damage));
+        if misplaced[0].key == key {
+            assert!(cut_alone(&mut tree, key, direct(6, 1, 1).key).is_err_and(is_damage));
+        }
+        // Nor does it take in what its neighbours might shift to it.
+        let plan = plan_edit(&mut tree, direct(9, 1, 1).key, |items| items[0] = direct(9, 1, 20)).unwrap();
+        tree.carry_out(plan);
+        assert!(tree.nodes[&2] == before[&2] && tree.nodes[&3] != before[&3]);
+    }
 }
 
 /// Of two neighbours that have room, the one that is in memory takes what is shifted.
