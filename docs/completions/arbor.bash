@@ -1557,13 +1557,17 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__resize)
-            opts="-o -h --help"
+            opts="-o -h --meta --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --meta)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -103,6 +103,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand info" -s h -l help -d 'Print
 complete -c arbor -n "__fish_arbor_using_subcommand label" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand label" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -l meta -d 'New size of the area for metadata, of DualFS; +SIZE grows by so much. On one device the area for data loses it' -r
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log and data=FILE of dualfs for data on a device of their own' -r
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help (see more with \'--help\')'

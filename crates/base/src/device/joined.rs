@@ -6,21 +6,21 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The first bytes of one device, and behind them another one, for an engine whose areas lie on devices of their own.
-/// A request lies on one of them. A flush is one of both.
+/// A device up to an address, and another one from there on, for an engine whose areas lie on devices of their own. A request
+/// lies on one of them. A flush is one of both. Where the first one ends before that address, nothing lies between.
 #[derive(Clone)]
 pub struct JoinedDevice {
     first: Arc<dyn Device>,
-    /// Bytes of the first one that are used.
+    /// The address at which the second one begins.
     border: u64,
     second: Arc<dyn Device>,
 }
 
 impl JoinedDevice {
-    /// The first `border` bytes of `first`, and all of `second`.
-    pub fn new(first: Arc<dyn Device>, border: u64, second: Arc<dyn Device>) -> io::Result<JoinedDevice> {
+    /// `first`, which has to have so many bytes at least, and all of `second` from the address `border` on.
+    pub fn new(first: Arc<dyn Device>, used: u64, border: u64, second: Arc<dyn Device>) -> io::Result<JoinedDevice> {
         let geometry = first.geometry();
-        check_range(&Geometry { read_only: false, ..geometry }, Access::Read, 0, border)?;
+        check_range(&Geometry { read_only: false, ..geometry }, Access::Read, 0, used)?;
         Ok(JoinedDevice { first, border, second })
     }
 
@@ -29,7 +29,10 @@ impl JoinedDevice {
         let end = offset.saturating_add(len);
         match offset.checked_sub(self.border) {
             Some(at) => Ok((&self.second, at)),
-            None if end <= self.border => Ok((&self.first, offset)),
+            None if end <= self.border => {
+                check_range(&Geometry { read_only: false, ..self.first.geometry() }, Access::Read, offset, len)?;
+                Ok((&self.first, offset))
+            }
             None => {
                 let border = self.border;
                 let text = format!("{len} bytes at offset {offset} lie on both devices, which meet at {border}");
@@ -64,7 +67,7 @@ impl Device for JoinedDevice {
         let (first, second) = (self.first.geometry(), self.second.geometry());
         let units = [first.discard_unit, second.discard_unit];
         Geometry {
-            size: self.border + second.size,
+            size: self.border.saturating_add(second.size),
             discard_unit: if units.contains(&0) { 0 } else { units[0].max(units[1]) },
             read_only: first.read_only || second.read_only,
             medium: second.medium,
@@ -103,7 +106,7 @@ impl Device for JoinedDevice {
 
     /// The second one takes what is more or less.
     fn set_size(&self, size: u64) -> io::Result<()> {
-        let text = format!("two devices of which the first has {} bytes cannot become {size} bytes", self.border);
+        let text = format!("two devices of which the second begins at {} cannot become {size} bytes", self.border);
         let rest = size.checked_sub(self.border).ok_or_else(|| io::Error::new(io::ErrorKind::Unsupported, text))?;
         self.second.set_size(rest)
     }
@@ -128,7 +131,7 @@ mod tests {
 
     fn joined() -> (MemDevice, MemDevice, JoinedDevice) {
         let (first, second) = (MemDevice::new(8192), MemDevice::new(4096));
-        let joined = JoinedDevice::new(Arc::new(first.clone()), 6144, Arc::new(second.clone())).unwrap();
+        let joined = JoinedDevice::new(Arc::new(first.clone()), 6144, 6144, Arc::new(second.clone())).unwrap();
         (first, second, joined)
     }
 
@@ -159,6 +162,25 @@ mod tests {
         joined.set_size(6144 + 8192).unwrap();
         assert_eq!((first.geometry().size, second.geometry().size), (8192, 8192));
         assert!(joined.set_size(4096).is_err());
-        assert!(JoinedDevice::new(Arc::new(first), 9000, Arc::new(second)).is_err());
+        assert!(JoinedDevice::new(Arc::new(first), 9000, 9000, Arc::new(second)).is_err());
+    }
+
+    #[test]
+    fn nothing_lies_between_them() {
+        let (first, second, _) = joined();
+        let apart = JoinedDevice::new(Arc::new(first.clone()), 6144, 1 << 20, Arc::new(second.clone())).unwrap();
+        assert_eq!(apart.geometry().size, (1 << 20) + 4096);
+        apart.write_at(Kind::Data, 1 << 20, &[3; 512]).unwrap();
+        assert_eq!(second.to_bytes()[0], 3);
+        for at in [8192, 512 << 10, (1 << 20) - 512] {
+            let kind = |done: io::Result<()>| done.map_err(|e| e.kind());
+            assert_eq!(kind(apart.write_at(Kind::Data, at, &[3; 512])), Err(io::ErrorKind::UnexpectedEof), "{at}");
+            let done = apart.submit(vec![Request::read(Kind::Data, at, 512)]).wait();
+            assert_eq!(done[0].as_ref().map(|_| ()).map_err(|e| e.kind()), Err(io::ErrorKind::UnexpectedEof), "{at}");
+        }
+        // The first one may grow into the addresses.
+        first.set_size(16_384).unwrap();
+        apart.write_at(Kind::Data, 8192, &[4; 512]).unwrap();
+        assert_eq!(first.to_bytes()[8192], 4);
     }
 }

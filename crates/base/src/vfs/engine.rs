@@ -435,6 +435,12 @@ pub trait Engine: Send + Sync {
     /// Changes the size of an unmounted volume; the main device is resized as needed.
     /// Survives a crash half-way.
     fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()>;
+
+    /// Changes the size, in bytes, of the area for metadata of an unmounted volume, if they have one of their own. What it
+    /// takes on the same device the area for data loses. Survives a crash half-way.
+    fn resize_metadata(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
+        Err(Error::refused(format!("{} has no area for metadata", self.name())))
+    }
 }
 
 impl fmt::Debug for dyn Engine {

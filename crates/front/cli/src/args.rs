@@ -79,7 +79,7 @@ pub enum Command {
     Label(LabelArgs),
     /// Grow an unmounted file system, and its image file with it.
     ///
-    /// Shrinking is not implemented.
+    /// Shrinking is not implemented. On a volume whose metadata have an area of their own (DualFS) `--meta` moves the border.
     Resize(ResizeArgs),
     /// Give free space back to the host.
     ///
@@ -486,8 +486,11 @@ pub struct ResizeArgs {
     #[command(flatten)]
     pub image: ImageArgs,
     /// New size with K, M, G or T; +SIZE grows by so much.
-    #[arg(allow_hyphen_values = true)]
-    pub size: String,
+    #[arg(allow_hyphen_values = true, required_unless_present = "meta")]
+    pub size: Option<String>,
+    /// New size of the area for metadata, of DualFS; +SIZE grows by so much. On one device the area for data loses it.
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub meta: Option<String>,
 }
 
 /// Arguments of `trim`.

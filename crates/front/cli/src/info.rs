@@ -128,13 +128,23 @@ fn fact(key: &str, value: &str) -> String {
 
 pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?.without_options("resize")?;
+    if let Some(size) = &args.size {
+        resize_volume(&image, size, out)?;
+    }
+    match &args.meta {
+        Some(size) => resize_metadata(&image, size, out),
+        None => Ok(()),
+    }
+}
+
+fn resize_volume(image: &Image, text: &str, out: &mut dyn Write) -> Result<()> {
     let (devices, engine) = image.devices(false)?;
     let main = devices.main.clone();
     let volume_size = || arboretum::detect(&*main).ok().flatten().map_or(0, |(_, info)| info.size);
     let (path, has) = (image.path.display(), volume_size());
     // A volume may go on on another device.
     let old = main.geometry().size.max(has);
-    let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
+    let size = new_size(text, old).map_err(|why| anyhow!("{text:?}: {why}"))?;
     if size < has {
         let (has, size) = (show::exact_bytes(has), show::exact_bytes(size));
         bail!("{path}: shrinking is not implemented: the volume has {has}, asked for are {size}");
@@ -152,6 +162,26 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{path}: nothing changed: the volume has {was}, and {size} make no larger one")?;
     } else {
         writeln!(out, "{path}: {was} -> {}", show::exact_bytes(now))?;
+    }
+    Ok(())
+}
+
+fn resize_metadata(image: &Image, text: &str, out: &mut dyn Write) -> Result<()> {
+    let (devices, engine) = image.devices(false)?;
+    let (path, main) = (image.path.display(), devices.main.clone());
+    let area = || {
+        let info = arboretum::detect(&*main).ok().flatten()?.1;
+        info.facts.iter().find(|(key, _)| *key == "metadata_size").and_then(|(_, size)| size.parse::<u64>().ok())
+    };
+    let Some(has) = area() else { bail!("{path}: --meta: {} has no area for metadata", engine.name()) };
+    let size = new_size(text, has).map_err(|why| anyhow!("--meta {text:?}: {why}"))?;
+    engine.resize_metadata(devices, size, Arc::new(SystemClock)).map_err(|e| anyhow!("{path}: {e}"))?;
+    let (now, was) = (area().unwrap_or(has), show::exact_bytes(has));
+    if now == has {
+        let size = show::exact_bytes(size);
+        writeln!(out, "{path}: nothing changed: metadata have {was}, and {size} make no larger area")?;
+    } else {
+        writeln!(out, "{path}: metadata {was} -> {}", show::exact_bytes(now))?;
     }
     Ok(())
 }

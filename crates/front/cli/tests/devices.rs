@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{json, ok};
+use common::{json, ok, run_in};
 use serde_json::Value;
 use std::fs;
 
@@ -30,5 +30,41 @@ fn a_volume_on_two_devices_has_the_size_of_both() {
         [fs::metadata(dir.join("meta.img")), fs::metadata(dir.join("data.img"))].map(|m| m.unwrap().len() >> 20),
         [32, 128]
     );
+    let said = ok(dir, &["resize", "-o", "data=data.img", "--meta", "+32M", "meta.img"]);
+    assert!(said.starts_with("meta.img: metadata 31") && said.contains("-> 63"), "{said}");
+    assert_eq!(fs::metadata(dir.join("meta.img")).unwrap().len().div_ceil(1 << 20), 64);
+    assert_eq!((info()["size"].as_u64(), facts(&info())[1].as_str()), (Some(size + (96 << 20)), "134217728"));
     assert!(ok(dir, &["fsck", "-f", "-o", "data=data.img", "meta.img"]).contains("clean"));
+    let map = json(dir, &["map", "--json", "-O", "data=data.img", "meta.img"]);
+    assert!(map.is_object(), "{map}");
+}
+
+/// On one device the metadata area grows at the cost of the data area, in the same call as the volume if that is asked for.
+#[test]
+fn the_metadata_area_takes_from_the_data_area() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["mkfs", "-t", "dualfs", "-s", "64M", "x.img"]);
+    fs::write(dir.join("file"), b"something".repeat(100_000)).unwrap();
+    ok(dir, &["put", "x.img", "file", "/"]);
+    let sizes = || {
+        let info = json(dir, &["info", "--json", "x.img"]);
+        ["metadata_size", "data_size"].map(|key| info["facts"][key].as_str().unwrap().parse::<u64>().unwrap())
+    };
+    let [meta, data] = sizes();
+    let said = ok(dir, &["resize", "--meta", "+4M", "x.img"]);
+    assert!(said.starts_with("x.img: metadata ") && said.lines().count() == 1, "{said}");
+    assert_eq!(sizes(), [meta + (4 << 20), data - (4 << 20)]);
+    assert_eq!(ok(dir, &["resize", "x.img", "128M", "--meta", "+4M"]).lines().count(), 2);
+    assert_eq!(sizes(), [meta + (8 << 20), data + (56 << 20)]);
+    assert!(ok(dir, &["resize", "--meta", "+0", "x.img"]).contains("nothing changed"));
+    assert_eq!(ok(dir, &["cat", "x.img", "file"]).len(), 900_000);
+    assert!(ok(dir, &["fsck", "-f", "x.img"]).contains("clean"));
+    let (code, _, err) = run_in(dir, &["resize", "--meta", "1M", "x.img"]);
+    assert!(code == 1 && err.contains("cannot shrink"), "{err}");
+    let (code, _, err) = run_in(dir, &["resize", "--meta", "127M", "x.img"]);
+    assert!(code == 1 && err.contains("bytes of contents: files have"), "{err}");
+    ok(dir, &["mkfs", "-t", "yfs", "-s", "64M", "y.img"]);
+    let (code, _, err) = run_in(dir, &["resize", "--meta", "+1M", "y.img"]);
+    assert!(code == 1 && err.contains("yfs has no area for metadata"), "{err}");
 }

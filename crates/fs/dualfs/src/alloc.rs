@@ -46,8 +46,8 @@ impl Core {
     pub fn slack(&self) -> u64 {
         // What is overwritten in place has to move once.
         let moving = self.changes.pages as u64;
-        let gone = u64::from(self.geom.heads) + u64::from(self.state.data) + self.changes.freed.len() + moving;
-        u64::from(self.geom.data_blocks).saturating_sub(gone)
+        let gone = u64::from(self.state.data) + self.changes.freed.len() + moving;
+        u64::from(self.geom.file_blocks()).saturating_sub(gone)
     }
 
     /// Data blocks that calls may leave dirty at most, with some to spare: those that users cannot have are twice as many.
@@ -57,7 +57,12 @@ impl Core {
 
     /// Data blocks that users can have.
     pub fn data_capacity(&self) -> u64 {
-        u64::from(self.geom.data_blocks).saturating_sub(u64::from(self.geom.heads) + 2 * self.data_of_call())
+        self.capacity_of(&self.geom)
+    }
+
+    /// The same in another geometry.
+    pub fn capacity_of(&self, geom: &Geom) -> u64 {
+        u64::from(geom.file_blocks()).saturating_sub(2 * self.data_of_call())
     }
 
     /// Takes a run of at most `want` data blocks: those from `goal` on if they are free, else in the group, else near it.
@@ -85,7 +90,7 @@ impl Core {
     /// Takes the blocks from `goal` on, as many as are free in its group.
     fn take_at(&mut self, goal: u32, want: u32) -> Result<Option<(DataBlock, u32)>> {
         let group = self.geom.group_of(DataBlock(goal));
-        if !self.geom.is_data(goal) || !self.groups.open.contains(group.0) {
+        if !self.geom.is_data(goal) || goal < self.groups.floor || !self.groups.open.contains(group.0) {
             return Ok(None);
         }
         let Ok(bits) = self.bitmap(group) else { return Ok(None) };
@@ -99,7 +104,8 @@ impl Core {
     /// Takes blocks of a group: the first run that is as long as wanted, else the longest of some.
     fn take_in(&mut self, group: Group, want: u32) -> Result<Option<(DataBlock, u32)>> {
         let (bits, len) = (self.bitmap(group)?, self.geom.group_len(group));
-        let (mut at, mut best) = (0, (0, 0));
+        let mut at = self.groups.floor.saturating_sub(self.geom.group_start(group)).min(len);
+        let mut best = (0, 0);
         for _ in 0..LOOKED_AT {
             let Some(free) = bitmap::next_free(&bits, at, len) else { break };
             let run = bitmap::free_run(&bits, free, want, len);

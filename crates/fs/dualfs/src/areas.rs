@@ -1,5 +1,5 @@
-//! The devices of a volume: one that holds both areas, or one for metadata and one for data, which are joined where the
-//! metadata area ends.
+//! The devices of a volume: one that holds both areas, or one for metadata and one for data, which are joined: addresses of
+//! data begin so far behind the metadata area that it can grow.
 //!
 //! A data device begins with two [`DataHead`]s, which say to which volume it belongs, and of what time it is: each mount for
 //! writing counts the epoch there before the first checkpoint that has it. One of them is enough. So a device of another
@@ -31,7 +31,7 @@ pub(crate) fn same(devices: &Devices) -> Devices {
 /// Both as one.
 pub(crate) fn joined(main: Arc<dyn Device>, data: Option<Arc<dyn Device>>, geom: &Geom) -> Result<Arc<dyn Device>> {
     match data {
-        Some(data) => Ok(Arc::new(JoinedDevice::new(main, geom.data_at, data)?)),
+        Some(data) => Ok(Arc::new(JoinedDevice::new(main, geom.data_at - geom.gap(), geom.data_at, data)?)),
         None => Ok(main),
     }
 }

@@ -155,7 +155,7 @@ impl Concluded for Checker<'_> {
             arbor_kit::head::write(&*self.core.dev, 0, &self.core.sb)?;
             self.core.flush()?;
         }
-        if self.core.copy()?.is_none_or(|copy| copy.label != self.core.sb.label) || self.super_damaged {
+        if self.super_damaged || self.core.copy_differs()? {
             self.core.write_copy()?;
         }
         self.core.begin()?;

@@ -1,6 +1,7 @@
 //! The order of writes: data, then the metadata that lead to them, then checkpoints.
 //!
-//! On a mounted volume all writes are made here but one: `volume.rs` writes the label into the superblock.
+//! On a mounted volume all writes are made here but one: `volume.rs` writes the label into the superblock, and, while it is
+//! resized, the border.
 //!
 //! Changes stay in core until a *set* of partial segments is written, with all of them, so that the disk always has the state
 //! after some call. First the dirty pages of regular files get their places and are written, which never go where the state on
@@ -428,7 +429,9 @@ impl Core {
         let done = self.write_ifile();
         self.is_moving = false;
         done?;
+        let has_border = self.sb.incompat.get() & INCOMPAT_BORDER != 0;
         let cp = Checkpoint {
+            segs: if has_border { self.geom.segs } else { 0 }.into(),
             magic: CHECKPOINT_MAGIC,
             clean: u32::from(clean).into(),
             fsid: self.geom.fsid.into(),

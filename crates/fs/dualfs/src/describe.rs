@@ -14,8 +14,11 @@ use arbor_kit::inodes::InodeTable as _;
 pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
     let mut core = mount::look(devices)?;
     let (geom, block) = (core.geom, core.geom.block() as u64);
-    let mut tell =
-        |offset, len, kind, owner, file_offset, name: String| f(Region { offset, len, kind, owner, file_offset, name });
+    // Two devices lie side by side in what is told.
+    let offset = |at: u64| if at < geom.data_at { at } else { at - geom.gap() };
+    let mut tell = |at, len, kind, owner, file_offset, name: String| {
+        f(Region { offset: offset(at), len, kind, owner, file_offset, name });
+    };
     tell(0, block, Kind::Super, None, 0, "superblock".into());
     for (n, at) in (0..).zip(geom.checkpoints()) {
         tell(at, block, Kind::Super, None, 0, format!("checkpoint {n}"));
@@ -25,9 +28,9 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
         tell(at, block, Kind::Super, None, 0, "head of the data device".into());
     }
     core.each_summary(&mut |seg, at, parsed| {
-        let offset = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + at));
+        let at = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + at));
         let len = u64::from(parsed.head.own.get()) << geom.block_shift;
-        tell(offset, len, Kind::Log, None, 0, format!("segment {} summary", seg.0));
+        tell(at, len, Kind::Log, None, 0, format!("segment {} summary", seg.0));
     })?;
     core.each_inode(&mut |core, i, at| {
         let owner = (i.ino != IFILE).then_some(i.ino);

@@ -110,7 +110,7 @@ fn data(core: &mut Core, n: u32) -> Result<Value> {
     if !geom.is_data(n) {
         return Err(Error::refused(format!(
             "there is no data block {n}, only {} to {}",
-            geom.data_first(),
+            geom.first_of_files(),
             geom.data_first() + geom.data_blocks - 1
         )));
     }

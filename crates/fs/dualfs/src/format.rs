@@ -6,7 +6,8 @@
 //!
 //! * **metadata area**: the superblock, two checkpoints, a copy of the superblock, a block each; then **segments** of a
 //!   power of two of blocks, each written once from its start to its end, in *partial segments* ([`MetaBlock`]).
-//! * **data area**: contents of regular files, in **groups** of blocks ([`DataBlock`]).
+//! * **data area**: contents of regular files, in **groups** of blocks ([`DataBlock`]). The first ones belong to the metadata
+//!   area once the border was moved ([`INCOMPAT_BORDER`]).
 //!
 //! Metadata are the inodes, indirect blocks, blocks of directories, of symbolic links and of attributes, and the *ifile*,
 //! which holds the segment usage table, the descriptors and bitmaps of the groups, and the inode map. Each has one copy,
@@ -52,12 +53,15 @@ pub const SUPER_MAGIC: [u8; 8] = *b"DUALarbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
-pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_TWO_DEVICES };
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_TWO_DEVICES | INCOMPAT_BORDER };
 /// Bit of `incompat`: the data area lies on a device of its own, whose first [`HEADS`] blocks hold a
 /// [`DataHead`] each. (Bit 1 was that of volumes with one head, which are not read any more.)
 pub const INCOMPAT_TWO_DEVICES: u32 = 2;
+/// Bit of `incompat`: the metadata area need not end at `data_at`. On one device it may go on in the first blocks of the data
+/// area, which their bitmaps call used; on two it may end before, and the addresses between are nobody's.
+pub const INCOMPAT_BORDER: u32 = 4;
 
-/// Superblock: what never changes. In the first block of the volume and, as a copy, in the fourth.
+/// Superblock: what hardly ever changes. In the first block of the volume and, as a copy, in the fourth.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperBlock {
@@ -86,10 +90,10 @@ pub struct SuperBlock {
     pub seg_shift: U32,
     /// Blocks of a group; a multiple of 8, at most as many as a block has bits.
     pub group_blocks: U32,
-    /// Segments.
+    /// Segments that there can be: no checkpoint has more.
     pub segs: U32,
-    /// Byte at which the data area begins: where the last segment ends. Addresses count on there if it has a device of its
-    /// own.
+    /// Byte at which the data area begins: where the last segment ends, or did when the volume was made. Addresses count on
+    /// there if it has a device of its own.
     pub data_at: U64,
     /// Creation time, seconds.
     pub created: I64,
@@ -188,8 +192,10 @@ pub struct Checkpoint {
     pub totals: Totals,
     /// Time, seconds.
     pub time: I64,
+    /// Segments, with [`INCOMPAT_BORDER`]; without it 0: those of the superblock.
+    pub segs: U32,
     /// Zero.
-    pub reserved: [u8; 404],
+    pub reserved: [u8; 400],
 }
 
 const _: () = assert!(size_of::<Checkpoint>() == SECTOR);
@@ -519,7 +525,7 @@ impl Default for Checkpoint {
     }
 }
 
-/// Sizes and places that follow from the superblock, and the size of the data area, which follows from the checkpoint.
+/// Sizes and places that follow from the superblock, and those of the areas, which follow from the checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geom {
     /// log2 of the block size.
@@ -576,9 +582,45 @@ impl Geom {
         (self.data_at >> self.block_shift) as u32
     }
 
-    /// The byte after the volume.
+    /// With the sizes of the areas that a checkpoint tells, unchecked.
+    pub fn told(&self, cp: &Checkpoint) -> Geom {
+        let segs = Some(cp.segs.get()).filter(|segs| *segs != 0).unwrap_or(self.segs);
+        Geom { data_blocks: cp.data_blocks.get(), segs, ..*self }
+    }
+
+    /// The block after the metadata area.
+    pub fn meta_end(&self) -> u32 {
+        self.seg_start(Seg(self.segs)).0
+    }
+
+    /// The first data block that files can have: before it are heads, or what the metadata area has taken.
+    pub fn first_of_files(&self) -> u32 {
+        self.data_first().saturating_add(self.heads).max(self.meta_end())
+    }
+
+    /// Blocks of the data area that files can have.
+    pub fn file_blocks(&self) -> u32 {
+        self.data_blocks.saturating_sub(self.first_of_files() - self.data_first())
+    }
+
+    /// The byte after the last address of the volume.
     pub fn end(&self) -> u64 {
         self.data_at.saturating_add(u64::from(self.data_blocks) << self.block_shift)
+    }
+
+    /// Addresses between the areas that are nobody's, bytes: only two devices have some.
+    pub fn gap(&self) -> u64 {
+        self.data_at.saturating_sub(self.meta_byte(MetaBlock(self.meta_end())))
+    }
+
+    /// Bytes of both areas.
+    pub fn size(&self) -> u64 {
+        self.end() - self.gap()
+    }
+
+    /// Bytes of the data area that the metadata area has not taken.
+    pub fn data_size(&self) -> u64 {
+        self.end().saturating_sub(self.data_at.max(self.meta_byte(MetaBlock(self.meta_end()))))
     }
 
     /// Segment of a metadata block; `None` outside of the log.
@@ -612,9 +654,15 @@ impl Geom {
         self.data_blocks.saturating_sub(group.0.saturating_mul(self.group_blocks)).min(self.group_blocks)
     }
 
-    /// Whether a block lies in the data area.
+    /// Groups with blocks before those of files.
+    pub fn groups_before_files(&self) -> std::ops::Range<u32> {
+        let blocks = self.first_of_files() - self.data_first();
+        0..blocks.div_ceil(self.group_blocks.max(1)).min(self.groups())
+    }
+
+    /// Whether files can have a block.
     pub fn is_data(&self, block: u32) -> bool {
-        block.checked_sub(self.data_first()).is_some_and(|n| (self.heads..self.data_blocks).contains(&n))
+        (self.first_of_files()..self.data_first().saturating_add(self.data_blocks)).contains(&block)
     }
 
     /// How the maps of files are built.

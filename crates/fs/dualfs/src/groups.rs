@@ -18,6 +18,8 @@ pub(crate) struct Groups {
     untouched: u32,
     /// Those that may have a free block.
     pub open: Runs,
+    /// The first data block that may be given out: those before it are being vacated (`resize.rs`).
+    pub floor: u32,
     /// Data blocks in use.
     pub used: u64,
     /// Groups whose descriptors differ from those of the last set.
@@ -35,6 +37,7 @@ impl Groups {
             by_free: BTreeSet::new(),
             untouched: 0,
             open: Runs::below(geom.groups()),
+            floor: 0,
             used: 0,
             changed: BTreeSet::new(),
             unsaved: BTreeSet::new(),

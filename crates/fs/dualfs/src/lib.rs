@@ -109,12 +109,12 @@ impl Engine for DualFs {
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some((sb, geom)) = superblock::read(device, 0)? else { return Ok(None) };
         let cp = superblock::checkpoints(device, &geom)?.first().map(|found| found.1).unwrap_or_default();
-        let geom = format::Geom { data_blocks: cp.data_blocks.get(), ..geom };
+        let geom = geom.told(&cp);
         Ok(Some(VolumeInfo {
             engine: self.name(),
             label: String::from_utf8_lossy(&label_of(&sb.label)).into_owned(),
             uuid: sb.uuid,
-            size: geom.end(),
+            size: geom.size(),
             clean: cp.clean.get() != 0,
             facts: vec![
                 ("version", sb.version.to_string()),
@@ -122,7 +122,7 @@ impl Engine for DualFs {
                 ("segment_size", (1u64 << geom.seg_shift).to_string()),
                 ("segments", geom.segs.to_string()),
                 ("metadata_size", (u64::from(geom.segs) << geom.seg_shift).to_string()),
-                ("data_size", (u64::from(geom.data_blocks) << geom.block_shift).to_string()),
+                ("data_size", geom.data_size().to_string()),
                 ("data_used_size", (u64::from(cp.totals.data.get()) << geom.block_shift).to_string()),
                 ("devices", if geom.heads > 0 { "2" } else { "1" }.to_string()),
                 ("groups", geom.groups().to_string()),
@@ -143,5 +143,9 @@ impl Engine for DualFs {
 
     fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
         resize::resize(devices, size, clock)
+    }
+
+    fn resize_metadata(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
+        resize::move_border(devices, size, clock)
     }
 }

@@ -38,8 +38,9 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
 /// Where everything goes on a device of `size` bytes, and on one for data that has `data` bytes.
 fn layout(o: &FormatOptions, size: u64, data: Option<u64>) -> Result<SuperBlock> {
     let f = options::Format::parse(&o.options, size, data)?;
-    let incompat = if data.is_some() { INCOMPAT_TWO_DEVICES } else { 0 };
-    let first = u64::from(FIRST) << f.block_shift;
+    let incompat = if data.is_some() { INCOMPAT_TWO_DEVICES | INCOMPAT_BORDER } else { 0 };
+    let end = (u64::from(FIRST) << f.block_shift) + (u64::from(f.segs) << f.seg_shift);
+    let data_at = if data.is_some() { with_room(end, f.block_shift) } else { end };
     Ok(SuperBlock {
         magic: SUPER_MAGIC,
         version: VERSION.into(),
@@ -50,10 +51,18 @@ fn layout(o: &FormatOptions, size: u64, data: Option<u64>) -> Result<SuperBlock>
         seg_shift: f.seg_shift.into(),
         group_blocks: f.group_blocks.into(),
         segs: f.segs.into(),
-        data_at: (first + (u64::from(f.segs) << f.seg_shift)).into(),
+        data_at: data_at.into(),
         created: o.now.secs.into(),
         ..SuperBlock::default()
     })
+}
+
+/// Where addresses of data begin if the device for metadata, which ends at a byte, is to be able to grow: at most half of
+/// what block numbers tell is kept for that.
+fn with_room(end: u64, block_shift: u32) -> u64 {
+    const LEAST: u64 = 64 << 30;
+    let half = 1 << (31 + block_shift);
+    end.saturating_mul(16).max(LEAST).min(half).max(end)
 }
 
 /// How many segments are searched for summaries of an older volume.

@@ -24,8 +24,8 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     core.stay();
     if !read_only {
         core.cache.keep_all(true);
-        if core.checkpoint.clean.get() == 0 && core.copy()?.is_none_or(|copy| copy.label != core.sb.label) {
-            // A change of the label was cut off.
+        if core.checkpoint.clean.get() == 0 && core.copy_differs()? {
+            // A change of the label, or of the border, was cut off.
             core.write_copy()?;
         }
         core.begin()?;

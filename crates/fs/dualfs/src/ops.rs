@@ -47,7 +47,7 @@ impl locked::Core for Core {
 
     /// Blocks are those of the data area; inodes are as many as the metadata area has room for.
     fn statfs(&mut self) -> Result<StatFs> {
-        let (blocks, available) = (self.geom.data_blocks - self.geom.heads, self.data_available());
+        let (blocks, available) = (self.geom.file_blocks(), self.data_available());
         let ffree = self.meta_available() * self.geom.block() as u64 / (INODE + MAP_ENTRY) as u64;
         Ok(StatFs {
             frsize: self.geom.block() as u32,

@@ -25,7 +25,7 @@ arbor_kit::fields! {
     }
     Checkpoint {
         magic, crc: Checksum, data_blocks, fsid, serial, epoch, set, fill, seg, offset, next_seg, ifile: Address, clean,
-        totals, time, reserved,
+        totals, time, segs, reserved,
     }
     DataHead { magic, crc: Checksum, reserved0, fsid, epoch, reserved }
     Totals { inodes, free_ino: Address, used_inodes, orphan: Address, data, meta }

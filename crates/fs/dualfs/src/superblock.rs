@@ -7,6 +7,7 @@ use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::head;
+use std::cmp::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Smallest number of segments of a volume.
@@ -30,10 +31,18 @@ pub(crate) fn copies() -> impl Iterator<Item = u64> {
     (12..=16).map(|shift| 3 << shift)
 }
 
-/// Whether two superblocks, or copies, are of one volume. A power cut may leave them with two labels.
+/// Whether two superblocks, or copies, are of one volume. A power cut may leave them with two labels, or two borders.
 pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
-    let bare = |sb: &SuperBlock| SuperBlock { label: [0; 64], crc: 0.into(), ..*sb };
+    let bare = |sb: &SuperBlock| {
+        let incompat = sb.incompat.get() & !INCOMPAT_BORDER;
+        SuperBlock { label: [0; 64], crc: 0.into(), incompat: incompat.into(), segs: 0.into(), ..*sb }
+    };
     bare(a).as_bytes() == bare(b).as_bytes()
+}
+
+/// Whether a superblock and its copy say the same.
+pub(crate) fn is_equal(a: &SuperBlock, b: &SuperBlock) -> bool {
+    is_same(a, b) && (a.label, a.segs, a.incompat) == (b.label, b.segs, b.incompat)
 }
 
 /// The number that the volume's structures carry.
@@ -73,8 +82,16 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
     if geom.segs < LEAST_SEGS || geom.segs > most_segs(&geom) {
         return bad(field!(SuperBlock, segs), geom.segs.into(), "at least 16, and as many as the usage table counts");
     }
-    let end = geom.meta_byte(geom.seg_start(Seg(geom.segs)));
-    if geom.data_at != end {
+    let (end, features) = (geom.meta_byte(MetaBlock(geom.meta_end())), sb.incompat.get());
+    let is_whole =
+        geom.data_at.is_multiple_of(geom.block() as u64) && geom.data_at >> geom.block_shift < NO_PLACE.into();
+    let may_be_there = match geom.data_at.cmp(&end) {
+        Ordering::Equal => true,
+        before if features & INCOMPAT_BORDER != 0 => (before == Ordering::Less) == (geom.heads == 0),
+        // Who does not know all features is refused for that.
+        _ => features & !KNOWN.incompat != 0,
+    };
+    if !is_whole || !may_be_there {
         return bad(field!(SuperBlock, data_at), geom.data_at, "the byte after the last segment");
     }
     Ok(geom)
@@ -89,7 +106,8 @@ pub(crate) fn most_segs(geom: &Geom) -> u32 {
 /// map.
 pub(crate) fn data_blocks(geom: &Geom, size: u64) -> u32 {
     let groups = ((MAP_AT - BITMAPS_AT) >> geom.block_shift).min((BITMAPS_AT - GROUPS_AT) / GROUP_DESC as u64);
-    let most = groups.saturating_mul(geom.group_blocks.into()).min((NO_PLACE - 1 - geom.data_first()).into());
+    let addresses = (NO_PLACE - 1).saturating_sub(geom.data_first());
+    let most = groups.saturating_mul(geom.group_blocks.into()).min(addresses.into());
     (size.saturating_sub(geom.data_at) >> geom.block_shift).min(most) as u32
 }
 
@@ -115,12 +133,16 @@ pub(crate) fn with_checkpoint(geom: &Geom, size: u64, region: usize, cp: &Checkp
     let bad = |(field, offset): (_, u64), found: u64, expected: &str| {
         Err(Corrupt::new("checkpoint", field, at.saturating_add(offset), found, expected).into())
     };
-    let geom = Geom { data_blocks: cp.data_blocks.get(), ..*geom };
-    if geom.data_blocks < LEAST_DATA || geom.data_blocks > data_blocks(&geom, u64::MAX) {
+    let (most_segs, geom) = (geom.segs, geom.told(cp));
+    let end = geom.meta_byte(MetaBlock(geom.meta_end()));
+    if !(LEAST_SEGS..=most_segs).contains(&geom.segs) || geom.heads == 0 && end < geom.data_at {
+        return bad(field!(Checkpoint, segs), geom.segs.into(), "segments of the metadata area");
+    }
+    if geom.file_blocks() < LEAST_DATA - geom.heads || geom.data_blocks > data_blocks(&geom, u64::MAX) {
         return bad(field!(Checkpoint, data_blocks), geom.data_blocks.into(), "the blocks of a data area");
     }
     if geom.end() > size {
-        let end = geom.end();
+        let (end, size) = (geom.size(), size.saturating_sub(geom.gap()));
         return Err(Error::refused(format!("the volume has {end} bytes, the device only {size}: truncated image?")));
     }
     for (field, seg) in [(field!(Checkpoint, seg), cp.seg), (field!(Checkpoint, next_seg), cp.next_seg)] {

@@ -441,6 +441,19 @@ impl Core {
         }
     }
 
+    /// Changes the border in the superblock durably, then in its copy: there can be so many segments.
+    pub fn write_border(&mut self, segs: u32) -> Result<()> {
+        self.sb.segs = segs.into();
+        arbor_kit::head::write(&*self.dev, 0, &self.sb)?;
+        self.flush()?;
+        self.write_copy()
+    }
+
+    /// Whether the copy of the superblock does not say the same as it.
+    pub fn copy_differs(&self) -> Result<bool> {
+        Ok(self.copy()?.is_none_or(|copy| !superblock::is_equal(&copy, &self.sb)))
+    }
+
     /// The copy of the superblock, if it can be used.
     pub fn copy(&self) -> Result<Option<SuperBlock>> {
         Ok(superblock::read(&*self.dev, self.geom.copy_at()).ok().flatten().map(|found| found.0))

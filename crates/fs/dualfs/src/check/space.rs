@@ -53,6 +53,7 @@ impl Checker<'_> {
             of(*run.start())..=of(*run.end())
         }));
         groups.extend(self.owned.dirs.keys().copied().filter(|group| *group < geom.groups()));
+        groups.extend(geom.groups_before_files());
         for group in groups.into_iter().map(Group) {
             self.check_group(group)?;
         }
@@ -63,7 +64,7 @@ impl Checker<'_> {
         let (start, len, block) =
             (self.core.geom.group_start(group), self.core.geom.group_len(group), self.core.geom.block());
         let mut bits = vec![0; block];
-        let first = self.core.geom.data_first() + self.core.geom.heads;
+        let first = self.core.geom.first_of_files();
         let used = |n: &u32| *n < first || self.owned.data.contains(*n) || self.core.changes.freed.contains(*n);
         (start..start + len).filter(used).for_each(|n| bitmap::set_used(&mut bits, n - start, 1));
         if is_damaged(self.core.bitmap(group))?.is_some() {

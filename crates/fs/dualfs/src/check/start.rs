@@ -139,9 +139,10 @@ impl Checker<'_> {
     /// The copy of the superblock.
     pub(super) fn check_copy(&mut self) -> Result<()> {
         let found = self.core.copy()?;
-        // A change of the label may have been cut off.
+        // A change of the label, or of the border, may have been cut off.
         let is_right = found.is_some_and(|copy| {
-            superblock::is_same(&copy, &self.core.sb) && (self.f.volume.unclean || copy.label == self.core.sb.label)
+            let is_like = if self.f.volume.unclean { superblock::is_same } else { superblock::is_equal };
+            is_like(&copy, &self.core.sb)
         });
         if !self.super_damaged && !is_right {
             self.f.note(Issue::SuperCopy { at: self.core.geom.copy_at() });
