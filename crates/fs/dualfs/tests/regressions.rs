@@ -1,7 +1,7 @@
 //! What failed once: lines that `arbor torture --repeat` takes.
 
 use arbor_dualfs::DualFs;
-use arbor_torture::faults;
+use arbor_torture::{faults, line};
 
 /// Two checkpoints led to one inode of the ifile, whose write the device had lost; the data device had one head, whose write
 /// was lost.
@@ -18,4 +18,12 @@ fn what_a_failed_device_made_of_calls() {
     ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&DualFs, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The checker reads no contents: a wrong checksum of some is what a scrub finds, and the repair of whatever else there is goes on.
+#[test]
+fn repairs_beside_contents_with_a_wrong_checksum() {
+    let text = "seed=227699230053727 profile=Sync size=67108864 image=crashed-0 repair=yes \
+                damage=indirect block 38+1572=feffffff ops=";
+    line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
 }

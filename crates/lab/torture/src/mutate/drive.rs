@@ -183,7 +183,7 @@ fn check_place(suspects: Option<&Suspects<'_>>, what: &str, e: &Error) -> Result
 }
 
 /// What engines call contents of files whose checksum is wrong and that their checkers do not read.
-const CONTENTS: &str = "contents";
+pub(crate) const CONTENTS: &str = "contents";
 
 struct Visit<'a> {
     fs: &'a dyn FileSystem,
