@@ -105,3 +105,35 @@ fn small_files_are_read_without_what_lies_beside_them_if_asked() {
     assert!(windows_of("") > 0);
     assert_eq!(windows_of("nowindows"), 0);
 }
+
+/// More small files than windows hold are read twice: the second time the cache has all of them.
+#[test]
+fn what_windows_brought_is_kept() {
+    let dev = MemDevice::new(64 << 20);
+    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    let mount = |options: &str| {
+        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+        Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap()
+    };
+    let fs = mount("");
+    for n in 0..2000u32 {
+        let file = fs.mknod(&Cx::default(), fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
+        fs.write(file, 0, &[n as u8; 6000]).unwrap();
+    }
+    fs.unmount().unwrap();
+    // Windows have a sixteenth of it.
+    let (fs, mut buf) = (mount("cache=32M"), [0; 6000]);
+    let mut misses = || {
+        let count = |name| fs.counters().iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+        let before = [count("windows_read"), count("windows_hits"), count("data_reads")];
+        for n in 0..2000u32 {
+            let file = fs.lookup(fs.root(), format!("{n}").as_bytes()).unwrap().ino;
+            assert_eq!((fs.read(file, 0, &mut buf).unwrap(), buf), (6000, [n as u8; 6000]));
+        }
+        [count("windows_read") - before[0], count("windows_hits") - before[1], count("data_reads") - before[2]]
+    };
+    let first = misses();
+    assert!(first[0] > 20 && first[1] > 1000, "{first:?}");
+    assert_eq!(misses(), [0, 0, 0]);
+}

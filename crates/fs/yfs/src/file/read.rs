@@ -72,21 +72,31 @@ impl Volume {
         if plan.fetches.is_empty() {
             return Ok(Some(plan.len));
         }
-        let mut direct = plan.fetches;
-        direct.retain(|f| !self.copy_windows(f, offset, &mut buf[..plan.len], plan.units.1));
-        let read = match self.fetch(&direct, plan.size, plan.units) {
+        let (mut fetched, mut read, mut direct) = (Vec::new(), Vec::new(), Vec::new());
+        for f in plan.fetches {
+            match self.window_pages(&f, plan.size, plan.units) {
+                Some(bytes) => {
+                    fetched.push(f);
+                    read.push(bytes);
+                }
+                None if self.copy_windows(&f, offset, &mut buf[..plan.len], plan.units.1) => {}
+                None => direct.push(f),
+            }
+        }
+        read.extend(match self.fetch(&direct, plan.size, plan.units) {
             // What could not be read may no longer be part of the file.
             Err(_) if !settled && self.core.lock().versions.of(ino) != plan.version => return Ok(None),
             read => read?,
-        };
+        });
+        fetched.extend(direct);
         let ps = plan.units.0;
-        for (f, bytes) in direct.iter().zip(&read) {
+        for (f, bytes) in fetched.iter().zip(&read) {
             let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + plan.len as u64));
             let from = (lo - f.first * ps) as usize;
             buf[(lo - offset) as usize..(hi - offset) as usize]
                 .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
-        let same = self.keep_pages(ino, &direct, &read, plan.version);
+        let same = self.keep_pages(ino, &fetched, &read, plan.version);
         Ok((same || settled || planted(Flaw::MixedRead)).then_some(plan.len))
     }
 }
@@ -189,6 +199,22 @@ impl Core {
 }
 
 impl Volume {
+    /// The pages of a small file out of its windows, which are kept: what is read again should not depend on a window, which
+    /// is not there for long. `None` for another file, or if a window has no bytes.
+    fn window_pages(&self, f: &Fetch, size: u64, (ps, fs): (u64, u64)) -> Option<Vec<u8>> {
+        if size > SMALL_READ || f.windows.is_empty() {
+            return None;
+        }
+        let mut pages = zeroed(((f.last + 1 - f.first) * ps) as usize);
+        for (e, window) in &f.windows {
+            let (bytes, from) = (window.bytes(&*self.dev, Kind::Data)?, window.place(e.start.0 * fs));
+            let len = (u64::from(e.len) * fs).min(size.saturating_sub(e.at * fs)) as usize;
+            let at = (e.at * fs - f.first * ps) as usize;
+            pages.get_mut(at..at + len)?.copy_from_slice(bytes.get(from..from + len)?);
+        }
+        Some(pages)
+    }
+
     /// Copies a piece of a file out of its windows, as far as it lies in `buf`, which is at `offset` of the file;
     /// returns whether it could.
     fn copy_windows(&self, f: &Fetch, offset: u64, buf: &mut [u8], fs: u64) -> bool {
