@@ -22,7 +22,8 @@ impl Checker<'_> {
         let lost = std::mem::take(&mut self.lost_map);
         if !lost.is_empty() {
             let is_wanted = |ino: u32| lost.iter().any(|inodes| inodes.contains(&ino));
-            Log::read(&self.core, &is_wanted)?.fill(&mut self.core)?;
+            let end = (self.core.log.epoch, self.core.log.set);
+            Log::read(&self.core, Some(end), &is_wanted)?.fill(&mut self.core)?;
         }
         // Nothing counts its blocks, but they are there.
         debug_assert!(i.is_file());

@@ -34,12 +34,15 @@ struct State {
 pub(super) struct Log {
     ends: Ends<(Seg, u32)>,
     states: FxHashMap<u32, Vec<State>>,
+    /// Epoch and number of the first set that does not count, if a checkpoint led to the volume: it was not rolled forward
+    /// over that, and will write where it lies.
+    end: Option<(u64, u64)>,
 }
 
 impl Log {
-    /// Reads the whole metadata area; keeps what concerns the inodes that are wanted.
-    pub fn read(core: &Core, is_wanted: &dyn Fn(u32) -> bool) -> Result<Log> {
-        let (mut log, dev, geom) = (Log::default(), &*core.dev, &core.geom);
+    /// Reads the whole metadata area; keeps what concerns the inodes that are wanted, of sets before `end` if there is one.
+    pub fn read(core: &Core, end: Option<(u64, u64)>, is_wanted: &dyn Fn(u32) -> bool) -> Result<Log> {
+        let (mut log, dev, geom) = (Log { end, ..Log::default() }, &*core.dev, &core.geom);
         for seg in (0..geom.segs).map(Seg) {
             for (at, p) in in_segment(core, seg)? {
                 log.see((seg, at), &p, is_wanted);
@@ -57,6 +60,9 @@ impl Log {
         let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
         let (epoch, set, fill) = (h.epoch.get(), h.set.get(), h.fill.get());
         self.ends.see(Part { at, epoch, set, index: h.index.get(), is_last, fill });
+        if self.end.is_some_and(|end| (epoch, set) >= end) {
+            return;
+        }
         for info in p.inodes.iter().filter(|i| is_wanted(i.ino.get())) {
             let list = self.states.entry(info.ino.get()).or_default();
             list.push(State { epoch, set, block: info.entry.block.get(), version: info.entry.version.get() });
@@ -152,7 +158,7 @@ pub(super) fn rebuild(
     core.stay();
     core.cache.keep_all(true);
     let most = geom.max_size().saturating_sub(MAP_AT) / MAP_ENTRY as u64;
-    let log = Log::read(&core, &|ino| (ROOT.0..most).contains(&ino.into()))?;
+    let log = Log::read(&core, None, &|ino| (ROOT.0..most).contains(&ino.into()))?;
     let (epoch, set) = log.ends.last();
     if set == 0 {
         return Ok(None);
