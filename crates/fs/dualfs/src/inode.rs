@@ -17,6 +17,7 @@ use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::Xattrs;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -55,10 +56,11 @@ impl Core {
     /// Brings the other inodes of a block that was just read into the cache.
     fn read_neighbours(&mut self, ino: Ino, block: MetaBlock) -> Result<()> {
         let Some(bytes) = self.cache.peek(Name::Block(block.0.into())).cloned() else { return Ok(()) };
-        let (geom, byte) = (self.geom, self.geom.meta_byte(block));
+        let (geom, byte, mut met) = (self.geom, self.geom.meta_byte(block), BTreeSet::from([ino, IFILE]));
         for (at, d) in inodes_in(&geom, &bytes).rev() {
             let other = Ino(d.ino.get().into());
-            if other == ino || other == IFILE || self.cache.contains(Name::Inode(other)) {
+            // The last one of a number is the one that `read_inode` finds.
+            if !met.insert(other) || self.cache.contains(Name::Inode(other)) {
                 continue;
             }
             let is_here = |e: MapEntry| e.block.get() == block.0 && e.version == d.version;

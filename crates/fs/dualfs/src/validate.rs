@@ -28,7 +28,7 @@ pub(crate) fn totals(geom: &Geom, t: &Totals) -> std::result::Result<(), (&'stat
     let in_map = |ino: u32| ino == 0 || (u64::from(ino) > ROOT.0 && ino < inodes);
     let most = MAP_AT.saturating_add(u64::from(inodes) * MAP_ENTRY as u64);
     let all = [
-        ("inodes", inodes, u64::from(inodes) >= ROOT.0 && most <= geom.max_size()),
+        ("inodes", inodes, u64::from(inodes) > ROOT.0 && most <= geom.max_size()),
         ("free_ino", free, in_map(free)),
         ("used_inodes", used, used <= inodes),
         ("orphan", t.orphan.get(), in_map(t.orphan.get())),

@@ -41,3 +41,18 @@ fn a_search_of_the_log_ends_where_roll_forward_ends() {
         line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
     }
 }
+
+/// A checkpoint whose inode map ends before the root directory; an inode that says it is its neighbour.
+#[test]
+fn what_damaged_images_made_of_repairs() {
+    let lines = [
+        "image=some-0 changes=checkpoint 0+76=02000000;ifile inode 1+52=599d006e9d0b3128b32606675b732388f68381ab198c3ce7a0043c339\
+         2257cac941a986e6badd3dba152ca320e1cdfc1d9775cbc2501353a20b3cf7a6a128db346770940addcf4b63c4af22fbbc5a0379d2dbe244e35cbb3867\
+         351ca1368b3b8a586bfde26b0eccec26f4c0a818572c197986bc7181310775b7a482db72b54892ee956c324a19e5cbcd4087187817bf59054889970088\
+         193ecffee987e;summary 23+64=0e000000",
+        "image=crashed-0 changes=inode 14+24=ed410000;inode 14+12=0f000000",
+    ];
+    for text in lines {
+        line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
+    }
+}
