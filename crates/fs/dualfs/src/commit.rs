@@ -6,7 +6,8 @@
 //! Changes stay in core until a *set* of partial segments is written, with all of them, so that the disk always has the state
 //! after some call. First the dirty pages of regular files get their places and are written, which never go where the state on
 //! disk has something, unless it has no checksum: with `modify=overwrite` contents lose theirs when they are first overwritten,
-//! and are overwritten where they lie from then on. Then the metadata go to the log, in the order of section 2.2: the files that changed last first; of each, blocks of directories in inverse order, attributes, then indirect blocks
+//! and are overwritten where they lie from then on. For an fsync those of other files wait, since no metadata lead to anything new
+//! there. Then the metadata go to the log, in the order of section 2.2: the files that changed last first; of each, blocks of directories in inverse order, attributes, then indirect blocks
 //! from the lowest level up; then the inodes. A pointer holds the checksum of the block that it leads to, so that a block is
 //! placed before the one that leads to it.
 //!
@@ -74,6 +75,12 @@ impl Core {
         self.unless_failed(Core::write_set)
     }
 
+    /// The same for one file, with all changes of metadata. Blocks of other files that are overwritten where they lie stay in
+    /// core: nothing leads to them that was not there before.
+    pub fn sync_one(&mut self, ino: Ino) -> Result<()> {
+        self.unless_failed(|core| core.write_set_for(Some(ino)))
+    }
+
     /// Writes something, unless a write has failed before; an error makes the volume read-only.
     fn unless_failed(&mut self, write: impl FnOnce(&mut Core) -> Result<()>) -> Result<()> {
         if self.calls.health.has_failed() {
@@ -84,22 +91,33 @@ impl Core {
 
     /// The same; an error is for the caller to deal with.
     pub fn write_set(&mut self) -> Result<()> {
-        self.is_moving = true;
-        let done = self.write_changes();
-        self.is_moving = false;
-        done
+        self.write_set_for(None)
     }
 
-    fn write_changes(&mut self) -> Result<()> {
-        if !self.changes.is_some() {
+    fn write_set_for(&mut self, only: Option<Ino>) -> Result<()> {
+        let since = self.changes.since;
+        self.is_moving = true;
+        let done = self.write_changes(only);
+        self.is_moving = false;
+        let left = done?;
+        if left.is_empty() {
             return Ok(());
+        }
+        self.changes.since = since;
+        left.into_iter().try_for_each(|ino| self.mark(ino))
+    }
+
+    /// Returns the files of which pages are left in core.
+    fn write_changes(&mut self, only: Option<Ino>) -> Result<Vec<Ino>> {
+        if !self.changes.is_some() {
+            return Ok(Vec::new());
         }
         if planted(Flaw::FreedAtOnce) {
             let runs = self.free_runs()?;
             self.groups.taken.extend(runs);
             self.changes.freed.clear();
         }
-        self.write_data()?;
+        let left = self.write_data(only)?;
         let batch = self.batch()?;
         let (parts, end) = self.plan(batch)?;
         self.apply_usage(&parts, &end);
@@ -107,26 +125,28 @@ impl Core {
         self.changes.dead.clear();
         self.changes.entries.clear();
         self.changes.freed.clear();
-        (self.changes.since, self.changes.pages) = (None, 0);
+        (self.changes.since, self.changes.pages) = (None, left.iter().map(|(_, pages)| pages).sum());
         self.groups.taken.clear();
         self.groups.changed.clear();
-        Ok(())
+        Ok(left.into_iter().map(|(ino, _)| ino).collect())
     }
 
     // Data.
 
-    /// Gives the dirty pages of regular files their places, writes them, and makes them durable (DUALFS-C4).
-    fn write_data(&mut self) -> Result<()> {
+    /// Gives the dirty pages of regular files their places, writes them, and makes them durable (DUALFS-C4). If `only` one file
+    /// is to be durable, pages of others may stay in core ([`Core::is_left`]): returns how many of which files do.
+    fn write_data(&mut self, only: Option<Ino>) -> Result<Vec<(Ino, usize)>> {
         let files: Vec<Ino> = self.changes.order.values().map(|ino| Ino(*ino)).filter(|ino| *ino != IFILE).collect();
-        let mut pages = Pages::default();
+        let (mut pages, mut left) = (Pages::default(), Vec::new());
         for ino in files {
             let i = self.inode(ino)?;
             if i.is_file() {
-                self.place_pages(i, &mut pages)?;
+                let some = self.place_pages(i, only.is_some_and(|only| only != ino), &mut pages)?;
+                left.extend((some > 0).then_some((ino, some)));
             }
         }
         if pages.pieces.is_empty() {
-            return Ok(());
+            return Ok(left);
         }
         self.counters.data_blocks += pages.pieces.len() as u64;
         let requests = cluster(pages.pieces, REQUEST);
@@ -137,14 +157,25 @@ impl Core {
         for write in pages.written {
             self.cache.end_write(write, true);
         }
-        Ok(())
+        Ok(left)
     }
 
-    fn place_pages(&mut self, mut i: Inode, placed: &mut Pages) -> Result<()> {
-        let mut pages: Vec<u64> = Vec::new();
+    /// Whether a page that is overwritten where it lies can wait: all of its bytes have been bytes of the file since the last
+    /// set. (Those that were not have to be zeros on disk before a size says that they are.)
+    fn is_left(&self, ino: Ino, lbn: u64) -> bool {
+        let whole = self.changes.least(ino) >> self.geom.block_shift;
+        lbn < whole || planted(Flaw::TailLeft)
+    }
+
+    /// Returns how many pages are left.
+    fn place_pages(&mut self, mut i: Inode, may_wait: bool, placed: &mut Pages) -> Result<usize> {
+        let (mut pages, mut left) = (Vec::<u64>::new(), 0);
         for lbn in self.cache.dirty_pages(i.ino, 0).collect::<Vec<_>>() {
             let p = self.pointer(&i, FileBlock::Data(lbn))?;
-            if self.stays(&i, FileBlock::Data(lbn), p) {
+            let stays = self.stays(&i, FileBlock::Data(lbn), p);
+            if stays && may_wait && self.is_left(i.ino, lbn) {
+                left += 1;
+            } else if stays {
                 self.place_of(&i, FileBlock::Data(lbn), p)?;
                 placed.add(&mut self.cache, &self.geom, (i.ino, lbn), DataBlock(p.block.get()))?;
             } else {
@@ -161,7 +192,7 @@ impl Core {
             }
             at += blocks as usize;
         }
-        Ok(())
+        Ok(left)
     }
 
     /// The data block after that of the logical block before.

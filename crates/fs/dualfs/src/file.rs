@@ -299,17 +299,9 @@ impl BlockFiles for Core {
     }
 
     fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
-        let keep = self.geom.blocks_for(to);
-        for level in (1..=NIADDR as u8).rev() {
-            if let Some(freed) = self.cut(i, FileBlock::Map { level, n: 0 }, keep)? {
-                let size = (freed.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to));
-                i.d.size = size.into();
-                self.iput(i)?;
-                // Below the freed ones there may be more, also if all of them were behind the end.
-                return Ok(if size > to { size } else { self.finish_cut(i, to, keep)? });
-            }
-        }
-        self.finish_cut(i, to, keep)
+        let done = self.cut_step(i, to);
+        self.changes.shorten(i.ino, to);
+        done
     }
 
     fn undo_growth(&mut self, i: &mut Inode, to: u64) -> Result<()> {
@@ -331,6 +323,21 @@ impl BlockFiles for Core {
 }
 
 impl Core {
+    /// A step of a truncation: frees some of the blocks behind the new end, from the last one on.
+    fn cut_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        let keep = self.geom.blocks_for(to);
+        for level in (1..=NIADDR as u8).rev() {
+            if let Some(freed) = self.cut(i, FileBlock::Map { level, n: 0 }, keep)? {
+                let size = (freed.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to));
+                i.d.size = size.into();
+                self.iput(i)?;
+                // Below the freed ones there may be more, also if all of them were behind the end.
+                return Ok(if size > to { size } else { self.finish_cut(i, to, keep)? });
+            }
+        }
+        self.finish_cut(i, to, keep)
+    }
+
     /// The last step of a truncation: what is left of the indirect blocks goes, and the direct ones.
     fn finish_cut(&mut self, i: &mut Inode, to: u64, keep: u64) -> Result<u64> {
         for level in (1..=NIADDR as u8).rev() {

@@ -25,8 +25,8 @@ impl locked::Core for Core {
         self.sync()
     }
 
-    fn sync_file(&mut self, _ino: Ino) -> Result<()> {
-        self.sync_all()
+    fn sync_file(&mut self, ino: Ino) -> Result<()> {
+        self.sync_one(ino)
     }
 
     fn finish(&mut self) -> Result<()> {

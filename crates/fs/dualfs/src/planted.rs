@@ -4,6 +4,8 @@
 arbor_kit::flaws! {
     /// Metadata are written without waiting until the data to which they lead are durable (against DUALFS-C4).
     DataUnflushed,
+    /// An fsync leaves any page of other files in core that is overwritten where it lies, also behind what was their end.
+    TailLeft,
     /// A checkpoint is written before its ifile is durable (against DUALFS-C4).
     CheckpointTooEarly,
     /// A segment is filled again after one checkpoint (against DUALFS-C3).

@@ -83,6 +83,8 @@ pub(crate) struct Changes {
     pub files: FxHashMap<u64, u64>,
     /// The same files, by the turn in which they first changed.
     pub order: BTreeMap<u64, u64>,
+    /// The least size of each of them since the last set that has it, bytes.
+    least: FxHashMap<u64, u64>,
     turns: u64,
     /// Inodes whose entries in the inode map no set holds.
     pub entries: BTreeSet<u64>,
@@ -103,15 +105,27 @@ impl Changes {
         files > 0 || !self.entries.is_empty() || !self.dead.is_empty() || !self.freed.is_empty()
     }
 
-    fn add(&mut self, ino: Ino) {
+    fn add(&mut self, ino: Ino, size: u64) {
         self.turns += 1;
         self.files.insert(ino.0, self.turns);
         self.order.insert(self.turns, ino.0);
+        self.least.insert(ino.0, size);
+    }
+
+    /// Notes that a file has no more than so many bytes.
+    pub fn shorten(&mut self, ino: Ino, size: u64) {
+        self.least.entry(ino.0).and_modify(|least| *least = size.min(*least));
+    }
+
+    /// Bytes that a file has had ever since the last set that has it.
+    pub fn least(&self, ino: Ino) -> u64 {
+        self.least.get(&ino.0).copied().unwrap_or(0)
     }
 
     pub fn remove(&mut self, ino: Ino) {
         if let Some(turn) = self.files.remove(&ino.0) {
             self.order.remove(&turn);
+            self.least.remove(&ino.0);
         }
     }
 }
@@ -357,8 +371,8 @@ impl Core {
         if self.changes.files.contains_key(&ino.0) {
             return Ok(());
         }
-        self.inode(ino)?;
-        self.changes.add(ino);
+        let size = self.inode(ino)?.size();
+        self.changes.add(ino, size);
         if ino != IFILE {
             self.changes.since.get_or_insert(self.calls.now_ms());
         }

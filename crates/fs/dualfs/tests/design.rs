@@ -644,3 +644,38 @@ fn cleaning_ends() {
     fs.unmount().expect("unmount");
     bench.is_sound();
 }
+
+/// An fsync writes the blocks of its file, and the metadata of all; blocks of others that lie where they lay wait for their
+/// time. A cut loses no more of them than what was not made durable.
+#[test]
+fn an_fsync_leaves_overwritten_blocks_of_other_files() {
+    const BLOCKS: usize = 100;
+    let bench = Bench::new(64 << 20, "");
+    let fs = bench.mount("");
+    let (one, two) = (file(&*fs, fs.root(), "one", &[1; BLOCKS * BLOCK]), file(&*fs, fs.root(), "two", &[1; BLOCK]));
+    let write = |ino, n| assert_eq!(fs.write(ino, 0, &vec![n; BLOCKS * BLOCK]).expect("write"), BLOCKS * BLOCK);
+    let written = || counter(&*fs, "data_blocks_written");
+    for n in [2, 3] {
+        write(one, n);
+        fs.syncfs().expect("sync");
+    }
+    let before = written();
+    write(one, 4);
+    fs.write(two, 0, &[5; BLOCK]).expect("write");
+    fs.fsync(two, false).expect("fsync");
+    assert_eq!(written() - before, 1, "of the other file nothing");
+    let cut = Bench { dev: bench.dev.snapshot(), clock: bench.clock.clone() };
+    bench.rest(&*fs, 6);
+    assert_eq!(written() - before, 1 + BLOCKS as u64, "after the time that changes wait");
+    write(one, 6);
+    fs.fsync(two, false).expect("fsync");
+    fs.fsync(one, false).expect("fsync");
+    assert_eq!(written() - before, 1 + 2 * BLOCKS as u64, "when it is asked for");
+    let byte = |fs: &dyn FileSystem, name: &str| {
+        let (ino, mut buf) = (fs.lookup(fs.root(), name.as_bytes()).expect("lookup").ino, [0]);
+        fs.read(ino, 50 * BLOCK as u64 * u64::from(name == "one"), &mut buf).expect("read");
+        buf[0]
+    };
+    let after = cut.mount("");
+    assert_eq!((byte(&*after, "one"), byte(&*after, "two")), (3, 5));
+}
