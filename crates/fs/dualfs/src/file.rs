@@ -325,6 +325,10 @@ impl BlockFiles for Core {
 impl Core {
     /// A step of a truncation: frees some of the blocks behind the new end, from the last one on.
     fn cut_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        // What zeroes the rest of the last block would have to read it after blocks were freed; it may be damaged.
+        if to < i.size() && !to.is_multiple_of(self.geom.block() as u64) {
+            self.page(i, to >> self.geom.block_shift)?;
+        }
         let keep = self.geom.blocks_for(to);
         for level in (1..=NIADDR as u8).rev() {
             if let Some(freed) = self.cut(i, FileBlock::Map { level, n: 0 }, keep)? {

@@ -42,7 +42,8 @@ fn a_search_of_the_log_ends_where_roll_forward_ends() {
     }
 }
 
-/// A checkpoint whose inode map ends before the root directory; an inode that says it is its neighbour.
+/// A checkpoint whose inode map ends before the root directory; an inode that says it is its neighbour; a root of no bytes; a
+/// block behind the end of the log; contents with a wrong checksum that a call met after it had changed something.
 #[test]
 fn what_damaged_images_made_of_repairs() {
     let lines = [
@@ -51,6 +52,12 @@ fn what_damaged_images_made_of_repairs() {
          351ca1368b3b8a586bfde26b0eccec26f4c0a818572c197986bc7181310775b7a482db72b54892ee956c324a19e5cbcd4087187817bf59054889970088\
          193ecffee987e;summary 23+64=0e000000",
         "image=crashed-0 changes=inode 14+24=ed410000;inode 14+12=0f000000",
+        "image=crowd changes=inode 2+36=000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000\
+         0000000000000000000000000000000000000000000000000000",
+        "image=crashed-1 changes=summary 82+64=03000000;inode 8+20=04000000ffa1000000000000000000000100000000000000ff03000000000000000000\
+         000100000000f15365000000000000000000f15365000000000000000000f15365000000000000000000f153650000000000000000530000005f1b0beb0000\
+         000000000000000000",
+        "image=crashed-0 changes=inode 42+120=01000000",
     ];
     for text in lines {
         line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));

@@ -2,7 +2,7 @@
 //! inode map from the summaries of the log.
 
 use super::Checker;
-use super::inodes::is_damaged;
+use super::inodes::{AHEAD, is_damaged};
 use super::issue::Issue;
 use super::log::Log;
 use crate::describe::piece_name;
@@ -39,6 +39,7 @@ impl Checker<'_> {
         }
         let wrong = match is_damaged(self.core.part(&i, part))? {
             None if p.is_placed() && self.owned.meta.contains(p.block.get()) => Some("its block is there twice".into()),
+            None if p.is_placed() && self.is_ahead(p.block.get()) => Some(format!("its block {AHEAD}")),
             wrong => wrong,
         };
         if let Some(why) = wrong {

@@ -50,7 +50,19 @@ pub(super) fn is_damaged<T>(read: Result<T>) -> Result<Option<String>> {
     }
 }
 
+/// What is wrong with something of the log that nothing before its end has written.
+pub(super) const AHEAD: &str = "lies where the log goes on";
+
 impl Checker<'_> {
+    /// Whether the log goes on over a metadata block: what lies there is of no set that counts, and will be written over. After
+    /// a search the log has no place yet, and gets one where nothing lives.
+    pub(super) fn is_ahead(&self, block: u32) -> bool {
+        let (geom, log) = (&self.core.geom, &self.core.log);
+        let is_behind = |seg: Seg| seg == log.seg && block < geom.seg_start(seg).0.saturating_add(log.offset);
+        let is_busy = |seg: &Seg| log.busy().contains(&seg.0);
+        self.anew.is_none() && geom.seg_of(MetaBlock(block)).filter(is_busy).is_some_and(|seg| !is_behind(seg))
+    }
+
     /// Takes a metadata block for its owner.
     pub(super) fn own_meta(&mut self, block: u32) {
         self.owned.meta.insert(block);
@@ -93,6 +105,9 @@ impl Checker<'_> {
         let block = self.core.map_entry(Ino(ino.into()))?.block.get();
         if block == 0 {
             return Ok(());
+        }
+        if self.is_ahead(block) {
+            return self.damaged(ino, AHEAD.into());
         }
         match self.core.iget(Ino(ino.into())) {
             Ok(i) => {
@@ -137,6 +152,8 @@ impl Checker<'_> {
             None
         } else if p.is_placed() && self.core.place_of(i, part, p).is_err() || !p.is_placed() && !is_data && !is_dirty {
             Some("is no place for it")
+        } else if !is_data && self.is_ahead(block) {
+            Some(AHEAD)
         } else if !is_data && is_damaged(self.core.part(i, part))?.is_some() {
             Some("is not what its pointer says")
         } else {
@@ -189,7 +206,7 @@ impl Checker<'_> {
             self.check_contents(&i, &mut t)?;
         }
         let pages = self.core.geom.blocks_for(i.size());
-        if i.is_dir() && t.row == 0 && pages > 0 {
+        if i.is_dir() && t.row == 0 && (pages > 0 || i.ino == ROOT) {
             return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
         }
         if i.is_dir() && t.row < pages {
@@ -254,6 +271,11 @@ impl Checker<'_> {
         let mut blocks = Vec::new();
         for n in 0..self.core.xattr_blocks(i)? {
             blocks.push(self.core.pointer(i, FileBlock::Xattr(n))?);
+        }
+        if blocks.iter().any(|p| self.is_ahead(p.block.get())) {
+            self.f.note(Issue::Xattr { ino: Node(i.ino.0), why: AHEAD.into() });
+            t.cuts.push(first);
+            return Ok(());
         }
         let twice = blocks.iter().find(|p| p.is_placed() && self.owned.meta.contains(p.block.get()));
         if let Some(p) = twice {
