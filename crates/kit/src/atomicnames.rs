@@ -50,6 +50,9 @@ pub trait AtomicNames: Names + State + Orphans + InodeTable + InodeStore<Inode: 
     /// Changes the parent that a directory names.
     fn set_parent(&mut self, dir: &Self::Inode, to: Ino) -> Result<()>;
 
+    /// Notes that an inode was given another name: what it holds has to be durable with that, at the latest.
+    fn note_moved(&mut self, _ino: Ino) {}
+
     /// Makes a new inode in a directory, with no name yet. A directory has two links.
     fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
 
@@ -211,6 +214,7 @@ fn reparent<C: AtomicNames>(core: &mut C, node: &Node, from: Ino, to: Ino, now: 
     let mut i = core.iget(node.ino)?;
     i.set_changed(now);
     core.iput(&i)?;
+    core.note_moved(node.ino);
     if !node.is_dir() || from == to {
         return Ok(());
     }

@@ -17,6 +17,9 @@ pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
     /// Makes a new inode that is going to have a name in directory `dir`, and has none yet. A directory has two links.
     fn inew(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
 
+    /// See [`AtomicNames::note_moved`].
+    fn note_moved(&mut self, _ino: Ino) {}
+
     /// Stores the target of a new symbolic link.
     fn store_target(&mut self, i: &mut Self::Inode, target: &[u8]) -> Result<()>;
 
@@ -48,6 +51,10 @@ impl<C: ChunkNames> AtomicNames for C {
 
     fn set_parent(&mut self, dir: &C::Inode, to: Ino) -> Result<()> {
         self.dir_replace(dir, DOTDOT_AT as u64, to, FileType::Dir)
+    }
+
+    fn note_moved(&mut self, ino: Ino) {
+        ChunkNames::note_moved(self, ino);
     }
 
     fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<C::Inode> {

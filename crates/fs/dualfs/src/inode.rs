@@ -171,6 +171,11 @@ impl Core {
 }
 
 impl ChunkNames for Core {
+    /// No page of it is left in core (`commit.rs`).
+    fn note_moved(&mut self, ino: Ino) {
+        self.changes.shorten(ino, 0);
+    }
+
     fn inew(&mut self, dir: Ino, m: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
         let parent = Group(self.iget(dir)?.d.group.get());
         let new = self.ialloc()?;

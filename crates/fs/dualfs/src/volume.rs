@@ -112,7 +112,7 @@ impl Changes {
         self.least.insert(ino.0, size);
     }
 
-    /// Notes that a file has no more than so many bytes.
+    /// Notes that a file has no more than so many bytes, or none that may wait.
     pub fn shorten(&mut self, ino: Ino, size: u64) {
         self.least.entry(ino.0).and_modify(|least| *least = size.min(*least));
     }

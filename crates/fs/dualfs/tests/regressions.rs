@@ -63,3 +63,19 @@ fn what_damaged_images_made_of_repairs() {
         line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
     }
 }
+
+/// A file whose blocks were overwritten where they lay got another name, and a set had the name without them.
+#[test]
+fn a_name_is_no_older_than_what_it_names() {
+    let lines = [
+        "seed=80947056275318 profile=Churn size=14680064 format=block=8K,segment=256K mount=cache=2M,relocate=off,sums=off \
+         cuts=11:AllKept ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d0/L2 384 0; create /d1/f4 384 7; create /d1/f2 384 0; \
+         write /d1/f2 4142 4076 202; fsync /d1/f2 0; write /d1/f2 4142 4076 203; rename /d1/f2 /d0/L2 0; fsync /d1/f4 0",
+        "seed=107912945386082 profile=Churn size=14680064 format=block=8K,segment=256K mount=cache=2M,relocate=off,sums=off \
+         cuts=11:AllKept ops=mkdir /d1 493 0; create /f5 384 0; create /d1/f5 420 0; write /f5 159479 25364 35; fsync /f5 0; \
+         write /f5 159479 25364 36; rename /f5 /d1/f5 0; fsync /d1 0",
+    ];
+    for text in lines {
+        line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
+    }
+}
