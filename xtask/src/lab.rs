@@ -29,6 +29,9 @@ struct Args {
     /// that have changed.
     #[arg(long, value_name = "FILE.json", num_args = 1.., requires = "no_run")]
     renew: Vec<PathBuf>,
+    /// Take whole experiments, with their pictures, in the place of those of an earlier run, as `arbor lab run --figures` writes them.
+    #[arg(long, value_name = "DIR", num_args = 1.., requires = "no_run")]
+    take: Vec<PathBuf>,
     /// Run nothing: take the rows of the last run. The pictures of requests and of the disk stay as they are.
     #[arg(long, conflicts_with = "more")]
     no_run: bool,
@@ -48,6 +51,9 @@ pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let path = root().join(FIGURES);
     let mut kept = figures(&root())?;
     if args.no_run {
+        for dir in &args.take {
+            kept = kept.join(taken(dir)?);
+        }
         kept = kept.clone().with(&rows(&args.rows, &kept)?).renewed(&rows(&args.renew, &kept)?);
         return write(&path, kept.to_json()?.as_bytes()).and_then(|()| drawn());
     }
@@ -55,13 +61,19 @@ pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     for name in if args.experiments.is_empty() { &all[..] } else { &args.experiments } {
         let made = tempfile::tempdir()?;
         measure(name, &args, made.path())?;
-        let text = fs::read_to_string(made.path().join("figures.json"))?;
-        let new = Figures::from_json(&text)?;
-        replace_pictures(made.path(), &root().join(PICTURES), &new)?;
-        kept = kept.join(new);
+        kept = kept.join(taken(made.path())?);
         write(&path, kept.to_json()?.as_bytes())?;
     }
     drawn()
+}
+
+/// The figures in a directory of `arbor lab run --figures`; its pictures take the place of the old ones.
+fn taken(dir: &Path) -> Result<Figures> {
+    let file = dir.join("figures.json");
+    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+    let new = Figures::from_json(&text)?;
+    replace_pictures(dir, &root().join(PICTURES), &new)?;
+    Ok(new)
 }
 
 fn drawn() -> Result<()> {

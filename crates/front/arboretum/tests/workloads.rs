@@ -229,7 +229,7 @@ fn transactions_are_counted() {
 #[test]
 fn charges_and_thinking_move_the_clock() {
     let spec = SmallFiles { files: 10, file_bytes: 2048, files_per_dir: 10, fsync: false };
-    let charge = Charge { call_ns: 5_000_000, kib_ns: 1_000_000, compare_ns: 0 };
+    let charge = Charge { call_ns: 5_000_000, kib_ns: 1_000_000, compare_ns: 0, ..Charge::default() };
     let (outcomes, end) = on_yfs(&mut [&mut *spec.program()], charge);
     let calls: u64 = outcomes[0].phases.iter().map(|p| p.counts.calls).sum();
     let kib: u64 = outcomes[0].phases.iter().map(|p| (p.counts.read_bytes + p.counts.written_bytes) / 1024).sum();

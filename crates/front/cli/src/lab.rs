@@ -132,7 +132,7 @@ fn hosts(as_json: bool, out: &mut dyn Write) -> Result<()> {
                 "name": h.name, "title": h.title, "merge": h.queue.merge, "max_transfer_bytes": h.queue.max_transfer_bytes,
                 "prefer_reads": h.queue.prefer_reads, "dirty_buffers": h.dirty_buffers,
                 "write_cache_bytes": h.write_cache_bytes, "call_ns": h.call_ns,
-                "kib_ns": h.kib_ns, "compare_ns": h.compare_ns,
+                "kib_ns": h.kib_ns, "compare_ns": h.compare_ns, "access_times": h.access_times,
             })
         };
         let all: Vec<_> = all.iter().map(one).collect();
@@ -148,6 +148,7 @@ fn hosts(as_json: bool, out: &mut dyn Write) -> Result<()> {
         "ns a call",
         "a KiB",
         "a name",
+        "access times",
         "title",
     ];
     let mut table = plain(&header);
@@ -160,7 +161,8 @@ fn hosts(as_json: bool, out: &mut dyn Write) -> Result<()> {
         let cache = h.write_cache_bytes.map_or("the disk's".into(), show::bytes);
         let transfer = show::bytes(h.queue.max_transfer_bytes);
         let head = [h.name.clone(), merge.into(), transfer, reads.into(), buffers, cache];
-        table.add_row(head.into_iter().chain(ns).chain([h.title.clone()]));
+        let accessed = if h.access_times { "set" } else { "" };
+        table.add_row(head.into_iter().chain(ns).chain([accessed.into(), h.title.clone()]));
     }
     Ok(writeln!(out, "{}", table.trim_fmt())?)
 }
@@ -228,6 +230,7 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
         call_ns: args.cpu_call_ns.unwrap_or(machine.call_ns),
         kib_ns: args.cpu_kib_ns.unwrap_or(machine.kib_ns),
         compare_ns: args.cpu_compare_ns.unwrap_or(machine.compare_ns),
+        access_times: machine.access_times,
     };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let (source, partition_bytes) = (subjects::source()?, host.partition_bytes);
@@ -494,9 +497,10 @@ fn in_words(settings: &Settings, subjects: &[Subject<'_>]) -> String {
         words.push(format!("a write cache of {}", show::bytes(bytes)));
     }
     if settings.charge != Charge::default() {
-        let Charge { call_ns, kib_ns, compare_ns } = settings.charge;
+        let Charge { call_ns, kib_ns, compare_ns, access_times } = settings.charge;
         let names = if compare_ns > 0 { format!(", {compare_ns} ns a name compared") } else { String::new() };
         words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB{names}"));
+        words.extend(access_times.then(|| "access times".to_string()));
     }
     words.extend(settings.partition_bytes.map(|bytes| format!("a partition of {}", show::bytes(bytes))));
     words.extend(queue_in_words(&settings.queue));

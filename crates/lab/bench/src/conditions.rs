@@ -30,6 +30,9 @@ pub struct Conditions {
     /// Charge of the processor for a name compared.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub cpu_compare_ns: u64,
+    /// Whether the host sets access times.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub access_times: bool,
     /// The size of the volume, bytes, if it is a part of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
@@ -66,6 +69,11 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_false(is: &bool) -> bool {
+    !*is
+}
+
 fn one() -> u32 {
     1
 }
@@ -90,6 +98,7 @@ impl Conditions {
             cpu_call_ns: settings.charge.call_ns,
             cpu_kib_ns: settings.charge.kib_ns,
             cpu_compare_ns: settings.charge.compare_ns,
+            access_times: settings.charge.access_times,
             partition_bytes: settings.partition_bytes,
             cases: settings.cases.clone(),
             dirty_buffers: settings.dirty_buffers,
@@ -146,7 +155,7 @@ mod tests {
             Settings { queue, ..settings() }
         };
         let charge = |call_ns, kib_ns, compare_ns| {
-            let charge = crate::library::Charge { call_ns, kib_ns, compare_ns };
+            let charge = crate::library::Charge { call_ns, kib_ns, compare_ns, access_times: false };
             Settings { charge, ..settings() }
         };
         for (other, wanted) in [
@@ -159,6 +168,10 @@ mod tests {
             (charge(5, 0, 0), "cpu_call_ns is 5, not 0"),
             (charge(0, 5, 0), "cpu_kib_ns is 5, not 0"),
             (charge(0, 0, 5), "cpu_compare_ns is 5, not none"),
+            (
+                Settings { charge: crate::library::Charge { access_times: true, ..settings().charge }, ..settings() },
+                "access_times is true, not none",
+            ),
             (Settings { partition_bytes: Some(5), ..settings() }, "partition_bytes is 5, not none"),
             (Settings { cases: vec!["a".into()], ..settings() }, "cases is [\"a\"], not none"),
             (Settings { dirty_buffers: Some(5), ..settings() }, "dirty_buffers is 5, not none"),

@@ -28,10 +28,13 @@ use crate::workload::aging::Aging;
 use crate::workload::archive::Archive;
 use crate::workload::banded::Banded;
 use crate::workload::file_size::FileSize;
+use crate::workload::kernel_build::KernelBuild;
 use crate::workload::kernel_trees::KernelTrees;
 use crate::workload::postmark::PostMark;
 use crate::workload::primitive::{BigFile, SmallFiles};
 use crate::workload::source_tree::SourceTree;
+use crate::workload::tpcc::TpcC;
+use crate::workload::web::Web;
 use arbor_base::device::Kind;
 use arbor_simdisk::Model;
 use curves::{Charts, Host};
@@ -76,6 +79,12 @@ pub enum Load {
     KernelTrees(KernelTrees),
     /// PostMark as the DualFS paper has it.
     Mail,
+    /// See [`KernelBuild`].
+    Compilation(KernelBuild),
+    /// See [`Web`]; so many servers.
+    Web(u32),
+    /// See [`TpcC`].
+    TpcC,
 }
 
 impl Load {
@@ -106,6 +115,8 @@ impl Load {
     pub fn lanes(self) -> u32 {
         match self {
             Load::KernelTrees(trees) => trees.processes,
+            Load::Compilation(build) => build.processes,
+            Load::Web(servers) => servers,
             _ => 1,
         }
     }
@@ -148,6 +159,9 @@ impl Load {
             Load::Pieces(pieces) => pieces.program(seed, divisor),
             Load::KernelTrees(trees) => trees.divided_by(divisor).program(seed),
             Load::Mail => dualfs::mail(seed, divisor).program(),
+            Load::Compilation(build) => build.program(seed, divisor),
+            Load::Web(servers) => Web::divided_by(servers, divisor).program(seed),
+            Load::TpcC => TpcC::divided_by(divisor).program(seed),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()

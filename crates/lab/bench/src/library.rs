@@ -29,7 +29,7 @@ impl VirtualTime for ManualClock {
     }
 }
 
-/// Time of the processor that calls cost on the virtual clock.
+/// What the host adds to calls: time of the processor on the virtual clock, and access times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
     /// Nanoseconds for each call.
@@ -38,6 +38,9 @@ pub struct Charge {
     pub kib_ns: u64,
     /// Nanoseconds for each name compared, as far as an engine counts them (`names_compared`).
     pub compare_ns: u64,
+    /// What is read gets a new access time, if the last one is not of the same second, as kernels did before `relatime`.
+    /// That costs the processor nothing; the engine has a changed inode.
+    pub access_times: bool,
 }
 
 /// How a file system is left before it is mounted again.
@@ -64,7 +67,7 @@ pub struct Library<'a> {
     charge: Charge,
     remount: Remount<'a>,
     dirs: FxHashMap<Dir, Place>,
-    open: FxHashMap<u32, Ino>,
+    open: FxHashMap<u32, Open>,
     using: u32,
     deadline: Time,
     /// What is left of the time of the last background work, ns.
@@ -74,6 +77,13 @@ pub struct Library<'a> {
     /// When the call that is made now began.
     begun: Time,
     latencies: Rc<RefCell<Latencies>>,
+}
+
+/// An open file, and the second of the access time that it got last.
+#[derive(Clone, Copy)]
+struct Open {
+    ino: Ino,
+    accessed: Option<i64>,
 }
 
 /// A directory the program knows: where its name is, and its inode with one lookup count, if it was needed
@@ -126,8 +136,8 @@ impl<'a> Library<'a> {
                 self.fs.forget(ino, 1);
             }
         }
-        for (_, ino) in self.open.drain() {
-            self.fs.forget(ino, 1);
+        for (_, open) in self.open.drain() {
+            self.fs.forget(open.ino, 1);
         }
         self.fs
     }
@@ -191,7 +201,25 @@ impl<'a> Library<'a> {
     }
 
     fn opened(&self) -> Result<Ino> {
-        self.open.get(&self.using).copied().ok_or(Error::Errno(Errno::EBADF))
+        self.open.get(&self.using).map(|open| open.ino).ok_or(Error::Errno(Errno::EBADF))
+    }
+
+    /// Gives the open file an access time.
+    fn accessed(&mut self) -> Result<()> {
+        let now = self.time.now().secs;
+        match self.open.get_mut(&self.using) {
+            Some(open) if self.charge.access_times && open.accessed != Some(now) => {
+                open.accessed = Some(now);
+                let ino = open.ino;
+                self.set_access_time(ino, now)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn set_access_time(&self, ino: Ino, secs: i64) -> Result<()> {
+        let atime = Some(SetTime::At(Time { secs, nanos: 0 }));
+        self.fs.setattr(ino, &SetAttr { atime, ..SetAttr::default() }).map(drop)
     }
 
     /// Looks `name` up, does something with its inode, forgets it.
@@ -264,12 +292,12 @@ impl<'a> Library<'a> {
                     }
                 }
                 let ino = self.fs.mknod(&cx, dir, name.as_bytes(), 0o644 | mode::IFREG, 0)?.ino;
-                self.open.insert(self.using, ino);
+                self.open.insert(self.using, Open { ino, accessed: None });
             }
             Op::Open { dir, name } => {
                 let dir = self.dir(*dir)?;
                 let ino = self.fs.lookup(dir, name.as_bytes())?.ino;
-                self.open.insert(self.using, ino);
+                self.open.insert(self.using, Open { ino, accessed: None });
             }
             Op::SetTimes { dir, name, secs } => self.with(*dir, name, |fs, entry| {
                 let at = Some(SetTime::At(Time { secs: i64::from(*secs), nanos: 0 }));
@@ -320,6 +348,7 @@ impl<'a> Library<'a> {
                     let got = self.fs.read(ino, at, &mut seen.buffer)?;
                     seen.digest.bytes(&seen.buffer[..got]);
                     seen.read_bytes += got as u64;
+                    self.accessed()?;
                     self.charge(seen, got as u64);
                     if got < len {
                         break;
@@ -349,7 +378,8 @@ impl<'a> Library<'a> {
                 listed.push(Listed { name, file_type: entry.file_type });
             }
             true
-        })
+        })?;
+        if self.charge.access_times { self.set_access_time(ino, self.time.now().secs) } else { Ok(()) }
     }
 
     fn remount(&mut self, leave: Leave) -> Result<()> {

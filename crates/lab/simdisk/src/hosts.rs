@@ -1,19 +1,20 @@
 //! Parameters of a host, from a TOML file: what its driver does with requests, and what its processor takes.
 //!
 //! A file has `name` and `title`, the driver's queue (`max_transfer_kib`, `merge`, `prefer_reads`, `depth`),
-//! `dirty_buffers`, whether the disk's write cache is on (`write_cache_kib`), and the processor's charge (`call_us`, `kib_us`, `compare_us`). What is missing is as in
+//! `dirty_buffers`, whether the disk's write cache is on (`write_cache_kib`), and the processor's charge (`call_us`, `kib_us`, `compare_us`), and whether it sets `access_times`. What is missing is as in
 //! [`HostQueue`], unlimited, or nothing.
 
 use crate::host::{HostQueue, Merge};
 use serde::Deserialize;
 
 /// The hosts that are built in, each with the source of every parameter.
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 6] = [
     ("linux", include_str!("../hosts/linux.toml")),
     ("freebsd4", include_str!("../hosts/freebsd4.toml")),
     ("decstation", include_str!("../hosts/decstation.toml")),
     ("pentiumpro", include_str!("../hosts/pentiumpro.toml")),
     ("pentium3", include_str!("../hosts/pentium3.toml")),
+    ("pentium3-noatime", include_str!("../hosts/pentium3-noatime.toml")),
 ];
 
 /// A host's parameters.
@@ -35,6 +36,8 @@ pub struct Host {
     pub kib_ns: u64,
     /// For each name compared in a linear search, ns.
     pub compare_ns: u64,
+    /// Whether what is read gets a new access time, to the second.
+    pub access_times: bool,
 }
 
 impl Host {
@@ -75,6 +78,7 @@ impl Host {
             call_ns: ns(file.call_us, "call_us")?,
             kib_ns: ns(file.kib_us, "kib_us")?,
             compare_ns: ns(file.compare_us, "compare_us")?,
+            access_times: file.access_times,
         })
     }
 }
@@ -96,6 +100,8 @@ struct File {
     kib_us: f64,
     #[serde(default)]
     compare_us: f64,
+    #[serde(default)]
+    access_times: bool,
 }
 
 #[cfg(test)]

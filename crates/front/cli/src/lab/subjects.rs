@@ -427,10 +427,10 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "DualFS",
-        about: "DualFS as in its paper: metadata area of 10% on the outer tracks, prefetching of 16 blocks, relocation, affinity of 10%.",
+        about: "DualFS as in its paper: metadata area of 10% on the outer tracks, prefetching of 16 blocks, relocation, affinity of 10%; no checksums of contents.",
         engine: "dualfs",
         format: "",
-        mount: PIII,
+        mount: concat!(piii!(), ",sums=off"),
         extra: &[],
     },
     Known {
@@ -438,7 +438,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same without prefetching of metadata.",
         engine: "dualfs",
         format: "",
-        mount: concat!(piii!(), ",prefetch=1"),
+        mount: concat!(piii!(), ",sums=off,prefetch=1"),
         extra: &[],
     },
     Known {
@@ -446,7 +446,15 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same, but metadata that were read stay where they are.",
         engine: "dualfs",
         format: "",
-        mount: concat!(piii!(), ",relocate=off"),
+        mount: concat!(piii!(), ",sums=off,relocate=off"),
+        extra: &[],
+    },
+    Known {
+        name: "DualFS-30s",
+        about: "The same, but changes wait for half a minute.",
+        engine: "dualfs",
+        format: "",
+        mount: concat!(piii!(), ",sums=off,commit=30"),
         extra: &[],
     },
     Known {
@@ -454,7 +462,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same, but a new directory always gets the emptiest group.",
         engine: "dualfs",
         format: "",
-        mount: concat!(piii!(), ",affinity=off"),
+        mount: concat!(piii!(), ",sums=off,affinity=off"),
         extra: &[],
     },
     Known {

@@ -21,7 +21,7 @@ pub(super) const OLD: Experiment = Experiment {
     reference: REISERFS,
     log_bound: (&[], 0.0),
     host: Host {
-        machine: "pentium3",
+        machine: "pentium3-noatime",
         disk: "st34310a",
         partition_bytes: None,
         memory_bytes: Some((256 << 20, 96 << 20)),

@@ -24,11 +24,11 @@ const RECORD_BYTES: u32 = 10 << 10;
 const RELEASE_SECS: u32 = 1_028_332_800;
 /// Copies of the tree.
 const COPIES: u32 = 4;
-const TREES: [&str; COPIES as usize] = ["linux0", "linux1", "linux2", "linux3"];
+pub(super) const TREES: [&str; COPIES as usize] = ["linux0", "linux1", "linux2", "linux3"];
 const TARGETS: [&str; COPIES as usize] = ["copy0", "copy1", "copy2", "copy3"];
 /// The first number of directories that are gone through, and how many numbers a tree has.
 const FIRST: u32 = 1 << 20;
-const APART: u32 = 1 << 12;
+pub(super) const APART: u32 = 1 << 12;
 
 /// Which of the benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,9 +59,9 @@ pub struct KernelTrees {
 }
 
 /// A directory of a tree: its number there, its parent's, and its files.
-struct Directory {
-    parent: u32,
-    files: Vec<u64>,
+pub(super) struct Directory {
+    pub(super) parent: u32,
+    pub(super) files: Vec<u64>,
     below: Vec<u32>,
 }
 
@@ -69,6 +69,11 @@ impl KernelTrees {
     /// With the paper's counts.
     pub const fn new(course: Course, processes: u32) -> KernelTrees {
         KernelTrees { course, processes, files: 11_500, dirs: 680, mean_bytes: 11_100 }
+    }
+
+    /// One tree, as it is compiled.
+    pub(super) const fn build() -> KernelTrees {
+        KernelTrees::new(Course::Full, COPIES)
     }
 
     /// The same with fewer files and directories.
@@ -110,7 +115,7 @@ impl KernelTrees {
         Box::new(Chain::new(all))
     }
 
-    fn tree(&self, rng: &mut Rng) -> Vec<Directory> {
+    pub(super) fn tree(&self, rng: &mut Rng) -> Vec<Directory> {
         let mut dirs = vec![Directory { parent: 0, files: Vec::new(), below: Vec::new() }];
         for dir in 1..self.dirs.max(1) {
             let parent = if dir < 16 { 0 } else { rng.below(dir.into()) as u32 };
@@ -130,13 +135,13 @@ impl KernelTrees {
 }
 
 /// Sizes of the files by number, and the program that untars so many trees.
-fn extraction(tree: &[Directory], trees: usize) -> (Vec<u64>, Box<dyn Program>) {
+pub(super) fn extraction(tree: &[Directory], trees: usize) -> (Vec<u64>, Box<dyn Program>) {
     let (mut sizes, mut ops) = (Vec::new(), Vec::new());
     for (n, top) in TREES.iter().take(trees).enumerate() {
         let base = 1 + n as u32 * APART;
-        let (mut stack, mut number) = (vec![0], 0);
-        while let Some(dir) = stack.pop() {
-            let Directory { parent, files, below } = &tree[dir as usize];
+        let mut number = 0;
+        for dir in depth_first(tree) {
+            let Directory { parent, files, .. } = &tree[dir as usize];
             let (parent, name_of) =
                 if dir == 0 { (Dir::ROOT, top.to_string()) } else { (Dir(base + parent), format!("d{dir:03}")) };
             ops.push(Op::Mkdir { parent, name: name_of, dir: Dir(base + dir) });
@@ -145,11 +150,20 @@ fn extraction(tree: &[Directory], trees: usize) -> (Vec<u64>, Box<dyn Program>) 
                 number += 1;
                 sizes.extend((n == 0).then_some(*bytes));
             }
-            stack.extend(below.iter().rev());
         }
         ops.extend((0..tree.len() as u32).map(|dir| Op::Leave { dir: Dir(base + dir) }));
     }
     (sizes, Box::new(Ops::new(ops)))
+}
+
+/// The directories of a tree, each before those in it.
+pub(super) fn depth_first(tree: &[Directory]) -> Vec<u32> {
+    let (mut stack, mut all) = (vec![0], Vec::with_capacity(tree.len()));
+    while let Some(dir) = stack.pop() {
+        all.push(dir);
+        stack.extend(tree[dir as usize].below.iter().rev());
+    }
+    all
 }
 
 /// The programs that write and read one file.
@@ -173,7 +187,7 @@ fn tour(aim: Aim, top: &'static str, sizes: &Rc<Vec<u64>>) -> Box<dyn Program> {
 }
 
 /// A benchmark: with nothing cached unless it is the first, and what it leaves to be written.
-fn step(
+pub(super) fn step(
     all: &mut Vec<Box<dyn Program>>,
     phase: &'static str,
     rest: &'static str,

@@ -74,7 +74,7 @@ impl TpcB {
     /// Makes the program.
     pub fn program(&self, seed: u64) -> Box<dyn Program> {
         let cached = (self.cache_bytes / u64::from(self.block_bytes.max(1))).max(1) as usize;
-        let cache = Lru { room: cached, ..Lru::default() };
+        let cache = Lru::new(cached);
         Box::new(Run { spec: *self, rng: Rng::new(seed), cache, at: At::Load, history: 0 })
     }
 
@@ -91,7 +91,7 @@ impl TpcB {
 
 /// The data base's cache: which blocks it has, and when each was used last.
 #[derive(Default)]
-struct Lru {
+pub(super) struct Lru {
     room: usize,
     uses: u64,
     used: FxHashMap<u64, u64>,
@@ -99,8 +99,13 @@ struct Lru {
 }
 
 impl Lru {
+    /// An empty cache with room for so many blocks.
+    pub(super) fn new(room: usize) -> Lru {
+        Lru { room, ..Lru::default() }
+    }
+
     /// Uses a block. Says whether it had to be read, and which one had to leave for it.
-    fn touch(&mut self, block: u64) -> (bool, Option<u64>) {
+    pub(super) fn touch(&mut self, block: u64) -> (bool, Option<u64>) {
         self.uses += 1;
         self.order.insert(self.uses, block);
         if let Some(before) = self.used.insert(block, self.uses) {
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_was_used_last_stays() {
-        let mut cache = Lru { room: 2, ..Lru::default() };
+        let mut cache = Lru::new(2);
         let touched: Vec<_> = [1, 2, 1, 3, 2, 2].map(|block| cache.touch(block)).into();
         let [hit, read] = [(false, None), (true, None)];
         assert_eq!(touched, [read, read, hit, (true, Some(2)), (true, Some(1)), hit]);
