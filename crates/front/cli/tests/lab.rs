@@ -83,7 +83,10 @@ fn hosts_are_listed_and_taken() {
     let (code, _, err) = lab(dir.path(), &["run", "yfs-table3", "--host", "vax"]);
     assert_eq!(
         (code, err.as_str()),
-        (1, "arbor lab: no host is called \"vax\"; there are linux, freebsd4, decstation, pentiumpro, pentium3, pentium3-noatime\n")
+        (
+            1,
+            "arbor lab: no host is called \"vax\"; there are linux, freebsd4, decstation, pentiumpro, pentium3, pentium3-noatime\n"
+        )
     );
 }
 

@@ -116,7 +116,7 @@ struct Run {
 
 /// A page of a table as one number.
 fn page(table: usize, row: u64) -> u64 {
-    (table as u64) << 32 | row / TABLES[table].per_page
+    ((table as u64) << 32) | (row / TABLES[table].per_page)
 }
 
 fn log_name(n: u32) -> String {
