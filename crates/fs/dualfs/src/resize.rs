@@ -66,7 +66,7 @@ pub(crate) fn move_border(devices: Devices, size: u64, clock: Arc<dyn Clock>) ->
     // Whatever lies in the way moves, and nothing else.
     let options = Options::parse("modify=relocate,relocate=off");
     let volume = mount::mount(devices, &MountOptions { options, ..MountOptions::default() }, clock)?;
-    let moved = take(&volume, &to);
+    let moved = take(&volume, &to, data.is_none());
     // The other checkpoint region says so, too.
     let closed = volume.close();
     moved.and(closed)
@@ -104,9 +104,10 @@ fn new_geometry(core: &Core, size: u64) -> Result<Option<Geom>> {
     Ok((segs > geom.segs).then_some(to))
 }
 
-/// Lets the metadata area have what lies before the first block of files in the new geometry.
-fn take(volume: &Volume, to: &Geom) -> Result<()> {
-    let mut at = Some(ROOT.0);
+/// Lets the metadata area have what lies before the first block of files in the new geometry; on a device of its own that is
+/// nobody's.
+fn take(volume: &Volume, to: &Geom, from_data: bool) -> Result<()> {
+    let mut at = from_data.then_some(ROOT.0);
     while let Some(number) = at {
         at = volume.run_once(|core| core.vacate_from(number, to.first_of_files()))?;
     }
