@@ -64,6 +64,14 @@ fn what_damaged_images_made_of_repairs() {
     }
 }
 
+/// Descriptors and inodes were lost together: bitmaps kept what nobody had, since no group seemed to have been used.
+#[test]
+fn bitmaps_of_groups_without_descriptors_are_checked() {
+    let text =
+        format!("image=crashed-0 changes=descriptors 58+0={};inode map 53+32={}", "00".repeat(199), "00".repeat(2042));
+    line::repeat(&DualFs, &text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
+}
+
 /// A file whose blocks were overwritten where they lay got another name, and a set had the name without them.
 #[test]
 fn a_name_is_no_older_than_what_it_names() {

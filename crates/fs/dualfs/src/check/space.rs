@@ -6,6 +6,7 @@ use super::issue::{Issue, TreeIssue};
 use crate::format::*;
 use crate::plan::LogEnd;
 use arbor_base::vfs::{Ino, Result};
+use arbor_kit::blockmap::Mapped as _;
 use arbor_kit::buddy::{Wrong, bitmap};
 use arbor_kit::segments::Use;
 use std::collections::BTreeSet;
@@ -54,10 +55,24 @@ impl Checker<'_> {
         }));
         groups.extend(self.owned.dirs.keys().copied().filter(|group| *group < geom.groups()));
         groups.extend(geom.groups_before_files());
+        groups.extend(self.groups_with_bitmaps()?);
         for group in groups.into_iter().map(Group) {
             self.check_group(group)?;
         }
         Ok(())
+    }
+
+    /// Groups that have a bitmap. Their descriptors may have been lost, and with them that they were used.
+    fn groups_with_bitmaps(&mut self) -> Result<Vec<u32>> {
+        let (i, base) = (self.core.inode(IFILE)?, self.core.bitmap_lbn(Group(0)));
+        let (mut all, mut at, end) = (Vec::new(), base, base + u64::from(self.core.geom.groups()));
+        while at < end
+            && let Some(found) = self.core.next_block(&i, at, end, false)?
+        {
+            all.push((found - base) as u32);
+            at = found + 1;
+        }
+        Ok(all)
     }
 
     fn check_group(&mut self, group: Group) -> Result<()> {
