@@ -96,7 +96,7 @@ impl Volume {
             buf[(lo - offset) as usize..(hi - offset) as usize]
                 .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
-        let same = self.keep_pages(ino, &fetched, &read, plan.version);
+        let same = self.keep_pages(ino, &fetched, read, plan.version);
         Ok((same || settled || planted(Flaw::MixedRead)).then_some(plan.len))
     }
 }
@@ -205,7 +205,8 @@ impl Volume {
         if size > SMALL_READ || f.windows.is_empty() {
             return None;
         }
-        let mut pages = zeroed(((f.last + 1 - f.first) * ps) as usize);
+        let end = ((f.last + 1) * ps).min(size);
+        let mut pages = zeroed(end.saturating_sub(f.first * ps) as usize);
         for (e, window) in &f.windows {
             let (bytes, from) = (window.bytes(&*self.dev, Kind::Data)?, window.place(e.start.0 * fs));
             let len = (u64::from(e.len) * fs).min(size.saturating_sub(e.at * fs)) as usize;
@@ -264,18 +265,23 @@ impl Volume {
 
     /// Puts pages read from the device into the cache, unless the file has changed on disk since it had this version;
     /// returns whether it has not.
-    fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: &[Vec<u8>], version: u64) -> bool {
+    fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: Vec<Vec<u8>>, version: u64) -> bool {
         let mut core = self.core.lock();
         if core.versions.of(ino) != version && !planted(Flaw::StalePages) {
             return false;
         }
         let ps = core.page_size() as usize;
+        let mut keep = |index, page: Vec<u8>| {
+            let name = Name::data(ino, index);
+            if !core.cache.contains(name) {
+                core.cache.insert(name, Arc::new(page));
+            }
+        };
         for (f, bytes) in fetches.iter().zip(read) {
-            for (n, page) in bytes.chunks(ps).enumerate() {
-                let name = Name::data(ino, f.first + n as u64);
-                if !core.cache.contains(name) {
-                    core.cache.insert(name, Arc::new(page.to_vec()));
-                }
+            if bytes.len() <= ps {
+                keep(f.first, bytes);
+            } else {
+                bytes.chunks(ps).enumerate().for_each(|(n, page)| keep(f.first + n as u64, page.to_vec()));
             }
         }
         true
@@ -304,7 +310,7 @@ impl Volume {
             let keep = size.saturating_sub(first * ps) as usize;
             bytes.truncate(keep.max(1));
         }
-        self.keep_pages(ino, &fetches, &read, version);
+        self.keep_pages(ino, &fetches, read, version);
         Ok(())
     }
 
