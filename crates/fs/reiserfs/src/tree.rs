@@ -130,27 +130,31 @@ fn count(node: &Content) -> usize {
     }
 }
 
-/// Fails if the keys of a node at the end of a way do not lie where its parents say: from the key that they have of it
-/// (REISER-T2) to that of the node to the right. Who changes a node tells them the key that it begins with then, and they
-/// would be out of order.
+/// The greatest key of a node.
+fn last_key(node: &Content, node_size: usize) -> Option<Key> {
+    match node {
+        Content::Leaf(items) => items.last().map(|item| last_unit(item, node_size)),
+        Content::Internal(all) => all.last().map(|child| child.0),
+    }
+}
+
+/// Fails if a node at the end of a way does not lie where its parents say: it begins with the key that they have of it
+/// (REISER-T2), and the greatest key that they may be told of it next lies before the node to the right. They would be out of
+/// order otherwise.
 pub fn check_place<N: Nodes + ?Sized>(
     nodes: &mut N,
     way: &[Step],
     (block, level): (Block, u16),
-    node: &Content,
+    (first, end): (Option<Key>, Option<Key>),
 ) -> Result<()> {
     let Some(last) = way.last() else { return Ok(()) };
     let shape = nodes.shape();
     let told = children(nodes, last.block, level + 1)?.children().get(last.index).map(|child| child.0);
-    let end = match node {
-        Content::Leaf(items) => items.last().map(|item| last_unit(item, shape.node_size)),
-        Content::Internal(all) => all.last().map(|child| child.0),
-    };
     let next = next_key(nodes, way)?;
-    if node.first_key() == told && next.zip(end).is_none_or(|(next, end)| end < next) {
+    if first == told && next.zip(end).is_none_or(|(next, end)| end < next) {
         return Ok(());
     }
-    let (at, found) = (shape.byte(block) + NODE_HEAD as u64, format!("{:?} to {end:?}", node.first_key()));
+    let (at, found) = (shape.byte(block) + NODE_HEAD as u64, format!("{first:?} to {end:?}"));
     let expected = format!("{told:?} to less than {next:?}, as its parents have");
     Err(Corrupt::new("node", "items", at, found, expected).into())
 }

@@ -152,7 +152,7 @@ pub fn cut_leaf<N: Nodes + ?Sized>(nodes: &mut N, leaf: Block, from: Key, to: Ke
     let is_put_off = nodes.put_off(leaf);
     let way = if is_put_off && first.is_none() { Vec::new() } else { descend(nodes, from)?.1 };
     if first.is_some() {
-        check_place(nodes, &way, (leaf, 1), &content)?;
+        check_place(nodes, &way, (leaf, 1), (content.first_key(), first))?;
     }
     if !is_put_off {
         match is_dense(nodes, shape, &way, (items, used, Some(&change))) {

@@ -2,7 +2,7 @@
 
 use super::pack::size;
 use super::plan::Place;
-use super::{Nodes, Step, beside, check_place};
+use super::{Nodes, Step, beside, check_place, last_key};
 use crate::format::Key;
 use crate::item::{Item, last_unit};
 use crate::node::{Block, Content};
@@ -139,7 +139,8 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
             1 => self.nodes.leaf(block)?,
             number => (self.nodes.read(block, number)?, 0),
         };
-        check_place(self.nodes, &way, (block, self.number), &content)?;
+        let keys = (content.first_key(), last_key(&content, self.nodes.shape().node_size));
+        check_place(self.nodes, &way, (block, self.number), keys)?;
         let work = Work::of(content);
         Ok(Slot {
             place: Place::Old(block),
