@@ -35,8 +35,12 @@ fn a_volume_on_two_devices_has_the_size_of_both() {
     assert_eq!(fs::metadata(dir.join("meta.img")).unwrap().len().div_ceil(1 << 20), 64);
     assert_eq!((info()["size"].as_u64(), facts(&info())[1].as_str()), (Some(size + (96 << 20)), "134217728"));
     assert!(ok(dir, &["fsck", "-f", "-o", "data=data.img", "meta.img"]).contains("clean"));
+    fs::write(dir.join("file"), b"something".repeat(100_000)).unwrap();
+    ok(dir, &["put", "-o", "data=data.img", "meta.img", "file", "/"]);
     let map = json(dir, &["map", "--json", "-O", "data=data.img", "meta.img"]);
-    assert!(map.is_object(), "{map}");
+    assert_eq!(map["data"]["bytes"].as_u64(), Some(220 << 12), "{map}");
+    let text = ok(dir, &["map", "-O", "data=data.img", "meta.img"]);
+    assert!(text.lines().next().unwrap().ends_with("192 MiB"), "{text}");
 }
 
 /// On one device the metadata area grows at the cost of the data area, in the same call as the volume if that is asked for.

@@ -68,7 +68,9 @@ fn collect(image: &Image) -> Result<Facts> {
     described.map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
     // A volume inside a larger file ends before it does.
     let device_size = devices.main.geometry().size;
-    let size = info.as_ref().map_or(device_size, |info| info.size.min(device_size));
+    // What an engine tells of further devices lies behind the main one.
+    let all = devices.extra.values().fold(device_size, |sum, device| sum.saturating_add(device.geometry().size));
+    let size = info.as_ref().map_or(device_size, |info| info.size.min(all));
     let label =
         info.map(|i| i.label).filter(|l| !l.is_empty()).map(|l| format!("“{}”, ", show::clean(l))).unwrap_or_default();
     let name = show::clean(image.path.file_name().unwrap_or_default().display());
