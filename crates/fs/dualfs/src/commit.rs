@@ -6,9 +6,9 @@
 //! Changes stay in core until a *set* of partial segments is written, with all of them, so that the disk always has the state
 //! after some call. First the dirty pages of regular files get their places and are written, which never go where the state on
 //! disk has something, unless it has no checksum: with `modify=overwrite` contents lose theirs when they are first overwritten,
-//! and are overwritten where they lie from then on. For an fsync those of other files wait, since no metadata lead to anything new
-//! there. Then the metadata go to the log, in the order of section 2.2: the files that changed last first; of each, blocks of directories in inverse order, attributes, then indirect blocks
-//! from the lowest level up; then the inodes. A pointer holds the checksum of the block that it leads to, so that a block is
+//! and are overwritten where they lie from then on. For an fsync those of other files wait, since no metadata lead to anything
+//! new there. Then the metadata go to the log, in the order of section 2.2: the files that changed last first; of each, blocks of
+//! directories in inverse order, attributes, then indirect blocks from the lowest level up; then the inodes. A pointer holds the checksum of the block that it leads to, so that a block is
 //! placed before the one that leads to it.
 //!
 //! The summaries of a set repeat what it makes of the inode map, of the segment usage and of the groups. So a set need not
@@ -462,7 +462,6 @@ impl Core {
         done?;
         let has_border = self.sb.incompat.get() & INCOMPAT_BORDER != 0;
         let cp = Checkpoint {
-            segs: if has_border { self.geom.segs } else { 0 }.into(),
             magic: CHECKPOINT_MAGIC,
             clean: u32::from(clean).into(),
             fsid: self.geom.fsid.into(),
@@ -474,6 +473,7 @@ impl Core {
             offset: self.log.offset.into(),
             next_seg: self.log.next_seg.0.into(),
             data_blocks: self.geom.data_blocks.into(),
+            segs: if has_border { self.geom.segs } else { 0 }.into(),
             totals: self.state.into(),
             time: self.calls.now().secs.into(),
             ..self.checkpoint

@@ -14,6 +14,34 @@ fn files_larger_than_the_cache_are_read_as_they_were_written() {
     }
 }
 
+fn formatted() -> MemDevice {
+    let dev = MemDevice::new(64 << 20);
+    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    dev
+}
+
+fn mount(dev: &MemDevice, options: &str) -> Arc<dyn FileSystem> {
+    let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+    Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap()
+}
+
+/// Makes so many files of 6,000 bytes.
+fn fill(fs: &dyn FileSystem, files: u32) {
+    for n in 0..files {
+        let file = fs.mknod(&Cx::default(), fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
+        fs.write(file, 0, &[n as u8; 6000]).unwrap();
+    }
+}
+
+fn read_all(fs: &dyn FileSystem, files: u32) {
+    let mut buf = [0; 6000];
+    for n in 0..files {
+        let file = fs.lookup(fs.root(), format!("{n}").as_bytes()).unwrap().ino;
+        assert_eq!((fs.read(file, 0, &mut buf).unwrap(), buf), (6000, [n as u8; 6000]));
+    }
+}
+
 fn metadata_reads(fs: &dyn FileSystem) -> u64 {
     fs.counters().iter().find(|c| c.0 == "metadata_reads").map_or(0, |c| c.1)
 }
@@ -36,11 +64,8 @@ fn walk(fs: &dyn FileSystem, dir: Ino, cookie: u64, most: usize) -> (Vec<Ino>, u
 
 #[test]
 fn a_walk_finds_its_next_piece_in_the_cache() {
-    let dev = MemDevice::new(64 << 20);
-    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
-    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
-    let mount = || Yfs.mount(Devices::single(dev.clone()), &MountOptions::default(), Arc::new(SystemClock)).unwrap();
-    let (fs, cx) = (mount(), Cx::default());
+    let dev = formatted();
+    let (fs, cx) = (mount(&dev, ""), Cx::default());
     for d in 0..4 {
         let dir = fs.mkdir(&cx, fs.root(), format!("d{d}").as_bytes(), 0o755).unwrap().ino;
         for n in 0..900 {
@@ -48,7 +73,7 @@ fn a_walk_finds_its_next_piece_in_the_cache() {
         }
     }
     fs.unmount().unwrap();
-    let fs = mount();
+    let fs = mount(&dev, "");
     let bring = || {
         let before = metadata_reads(&*fs);
         while fs.wants_read_ahead() {
@@ -80,25 +105,13 @@ fn a_walk_finds_its_next_piece_in_the_cache() {
 
 #[test]
 fn small_files_are_read_without_what_lies_beside_them_if_asked() {
-    let dev = MemDevice::new(64 << 20);
-    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
-    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
-    let mount = |options: &str| {
-        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
-        Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap()
-    };
-    let fs = mount("");
-    for n in 0..200 {
-        let file = fs.mknod(&Cx::default(), fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
-        fs.write(file, 0, &[n; 6000]).unwrap();
-    }
+    let dev = formatted();
+    let fs = mount(&dev, "");
+    fill(&*fs, 200);
     fs.unmount().unwrap();
     let windows_of = |options: &str| {
-        let (fs, mut buf) = (mount(options), [0; 6000]);
-        for n in 0..200 {
-            let file = fs.lookup(fs.root(), format!("{n}").as_bytes()).unwrap().ino;
-            assert_eq!((fs.read(file, 0, &mut buf).unwrap(), buf), (6000, [n; 6000]));
-        }
+        let fs = mount(&dev, options);
+        read_all(&*fs, 200);
         fs.unmount().unwrap();
         fs.counters().iter().find(|c| c.0 == "windows_read").map_or(0, |c| c.1)
     };
@@ -109,28 +122,16 @@ fn small_files_are_read_without_what_lies_beside_them_if_asked() {
 /// More small files than windows hold are read twice: the second time the cache has all of them.
 #[test]
 fn what_windows_brought_is_kept() {
-    let dev = MemDevice::new(64 << 20);
-    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
-    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
-    let mount = |options: &str| {
-        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
-        Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap()
-    };
-    let fs = mount("");
-    for n in 0..2000u32 {
-        let file = fs.mknod(&Cx::default(), fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
-        fs.write(file, 0, &[n as u8; 6000]).unwrap();
-    }
+    let dev = formatted();
+    let fs = mount(&dev, "");
+    fill(&*fs, 2000);
     fs.unmount().unwrap();
     // Windows have a sixteenth of it.
-    let (fs, mut buf) = (mount("cache=32M"), [0; 6000]);
-    let mut misses = || {
+    let fs = mount(&dev, "cache=32M");
+    let misses = || {
         let count = |name| fs.counters().iter().find(|c| c.0 == name).map_or(0, |c| c.1);
         let before = [count("windows_read"), count("windows_hits"), count("data_reads")];
-        for n in 0..2000u32 {
-            let file = fs.lookup(fs.root(), format!("{n}").as_bytes()).unwrap().ino;
-            assert_eq!((fs.read(file, 0, &mut buf).unwrap(), buf), (6000, [n as u8; 6000]));
-        }
+        read_all(&*fs, 2000);
         [count("windows_read") - before[0], count("windows_hits") - before[1], count("data_reads") - before[2]]
     };
     let first = misses();

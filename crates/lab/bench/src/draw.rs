@@ -31,16 +31,21 @@ impl LogNormal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes(pub &'static [u64]);
 
+/// Draws the number of one of some that have these shares.
+pub fn shared(rng: &mut Rng, shares: &[u64]) -> usize {
+    let mut at = rng.below(shares.iter().sum());
+    let is_here = |share: &u64| {
+        let is_here = at < *share;
+        at = at.saturating_sub(*share);
+        is_here
+    };
+    shares.iter().position(is_here).unwrap_or(0)
+}
+
 impl Classes {
     /// Draws one of them.
     pub fn draw(&self, rng: &mut Rng) -> u64 {
-        let mut at = rng.below(self.0.iter().sum());
-        let is_here = |many: &u64| {
-            let is_here = at < *many;
-            at = at.saturating_sub(*many);
-            is_here
-        };
-        match self.0.iter().position(is_here).unwrap_or(0) {
+        match shared(rng, self.0) {
             class @ 0..2 => class as u64,
             class => libm::ceil(libm::exp2(class as f64 - 2.0 + unit(rng))) as u64,
         }

@@ -79,10 +79,10 @@ pub(super) const MACRO: Experiment = Experiment {
                 Part::new("PostMark to its end", &["create", "transactions", "delete", "cleanup", super::END]),
             ],
         },
-        larger("kernel, one process", Load::Compilation(KernelBuild { processes: 1 }), KERNEL_1),
-        larger("kernel, four processes", Load::Compilation(KernelBuild { processes: 4 }), KERNEL_4),
-        larger("web server", Load::Web(4), WEB),
-        larger("TPC-C", Load::TpcC, TPC_C),
+        of_figure_4("kernel, one process", Load::Compilation(KernelBuild { processes: 1 }), KERNEL_1),
+        of_figure_4("kernel, four processes", Load::Compilation(KernelBuild { processes: 4 }), KERNEL_4),
+        of_figure_4("web server", Load::Web(4), WEB),
+        of_figure_4("TPC-C", Load::TpcC, TPC_C),
     ],
     shape: Shape::Charts(&Charts {
         x: Axis { name: "", unit: "", log: false },
@@ -114,7 +114,7 @@ const fn case(name: &'static str, course: Course, processes: u32, parts: &'stati
     Case { name, load: Load::KernelTrees(KernelTrees::new(course, processes)), x: processes as f64, parts }
 }
 
-const fn larger(name: &'static str, load: Load, parts: &'static [Part]) -> Case {
+const fn of_figure_4(name: &'static str, load: Load, parts: &'static [Part]) -> Case {
     Case { name, load, x: 0.0, parts }
 }
 

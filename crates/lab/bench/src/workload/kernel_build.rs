@@ -12,7 +12,7 @@
 //! * the processor has 330 ms to do for a file that is compiled, so that all of it takes some nine minutes on a Pentium III of
 //!   450 MHz. The paper's machine has two of them, the laboratory one.
 
-use super::kernel_trees::{APART, Directory, KernelTrees, TREES, depth_first, extraction, step};
+use super::kernel_trees::{Course, Directory, KernelTrees, TREES, depth_first, extraction, step};
 use super::primitive::{Chain, Ops};
 use super::tour::{PAGE, name};
 use crate::op::{Dir, Op, Program};
@@ -41,9 +41,9 @@ struct File {
 impl KernelBuild {
     /// Makes the program of one process.
     pub fn program(&self, seed: u64, divisor: u32) -> Box<dyn Program> {
-        let spec = KernelTrees::build().divided_by(divisor.saturating_mul(self.processes.max(1)));
+        let parts = divisor.saturating_mul(self.processes.max(1));
         let mut rng = Rng::new(seed);
-        let tree = spec.tree(&mut rng);
+        let tree = KernelTrees::new(Course::Full, self.processes).divided_by(parts).tree(&mut rng);
         let (_, made) = extraction(&tree, 1);
         let (mut all, files) = (Vec::new(), files(&tree));
         step(&mut all, "untar", "untar, rest", vec![made], false);
@@ -65,7 +65,6 @@ fn files(tree: &[Directory]) -> Vec<File> {
 }
 
 fn enters(tree: &[Directory]) -> Vec<Op> {
-    const { assert!(APART > 680) };
     let enter = |dir: u32| match dir {
         0 => Op::Enter { parent: Dir::ROOT, name: TREES[0].into(), dir: at(0) },
         _ => Op::Enter { parent: at(tree[dir as usize].parent), name: format!("d{dir:03}"), dir: at(dir) },

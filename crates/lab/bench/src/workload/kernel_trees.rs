@@ -28,7 +28,7 @@ pub(super) const TREES: [&str; COPIES as usize] = ["linux0", "linux1", "linux2",
 const TARGETS: [&str; COPIES as usize] = ["copy0", "copy1", "copy2", "copy3"];
 /// The first number of directories that are gone through, and how many numbers a tree has.
 const FIRST: u32 = 1 << 20;
-pub(super) const APART: u32 = 1 << 12;
+const APART: u32 = 1 << 12;
 
 /// Which of the benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,11 +69,6 @@ impl KernelTrees {
     /// With the paper's counts.
     pub const fn new(course: Course, processes: u32) -> KernelTrees {
         KernelTrees { course, processes, files: 11_500, dirs: 680, mean_bytes: 11_100 }
-    }
-
-    /// One tree, as it is compiled.
-    pub(super) const fn build() -> KernelTrees {
-        KernelTrees::new(Course::Full, COPIES)
     }
 
     /// The same with fewer files and directories.

@@ -9,6 +9,7 @@
 //! The paper does not say how many connections its server carried. Assumed are 100 with 2.7 requests a second each, which keep
 //! the processor busy: 3.7 ms a request, by four servers of which each has a quarter of the directories.
 
+use crate::draw::shared;
 use crate::op::{Dir, Op, Program};
 use arbor_torture::rng::Rng;
 
@@ -64,17 +65,6 @@ fn name(class: u32, file: u32) -> String {
     format!("class{class}_{file}")
 }
 
-/// Which of some that have these shares.
-fn drawn(rng: &mut Rng, shares: &[u64]) -> u32 {
-    let mut at = rng.below(shares.iter().sum());
-    let is_here = |share: &u64| {
-        let is_here = at < *share;
-        at = at.saturating_sub(*share);
-        is_here
-    };
-    shares.iter().position(is_here).unwrap_or(0) as u32
-}
-
 /// The logs, as numbers of open files; what is served is number 0.
 const ACCESSES: u32 = 1;
 const POSTS: u32 = 2;
@@ -127,7 +117,7 @@ impl Run {
     fn request(&mut self, out: &mut Vec<Op>) {
         let rank = self.rng.below(self.ranks.last().copied().unwrap_or(1));
         let dir = Run::dir(self.ranks.partition_point(|sum| *sum <= rank) as u32);
-        let (class, file) = (drawn(&mut self.rng, &OF_CLASS), drawn(&mut self.rng, &OF_FILE));
+        let (class, file) = (shared(&mut self.rng, &OF_CLASS) as u32, shared(&mut self.rng, &OF_FILE) as u32);
         out.extend([Op::Think { ns: REQUEST_NS }, Op::Use { file: 0 }, Op::Open { dir, name: name(class, file) }]);
         out.extend([Op::Read { offset: 0, len: u64::MAX, io: 8192 }, Op::Close]);
         if self.rng.below(1000) < POSTED {
