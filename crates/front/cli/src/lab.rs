@@ -79,7 +79,8 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<()> {
     writeln!(out, "{}\n", table.trim_fmt())?;
     let mut table = plain(&["subject when named", "kernel's", "what"]);
     for p in PEERS {
-        table.add_row([p.name, p.kind, &format!("{}\n{}", p.about, p.mkfs.join(" "))]);
+        let mount = if p.mount.is_empty() { String::new() } else { format!(", mount -o {}", p.mount) };
+        table.add_row([p.name, p.kind, &format!("{}\n{}{mount}", p.about, p.mkfs.join(" "))]);
     }
     Ok(writeln!(out, "{}", table.trim_fmt())?)
 }
@@ -102,7 +103,13 @@ fn subject_json(known: &Known) -> serde_json::Value {
 }
 
 fn peer_json(peer: &Peer) -> serde_json::Value {
-    json!({ "name": peer.name, "about": peer.about, "kind": peer.kind, "mkfs": peer.mkfs.join(" ") })
+    json!({
+        "name": peer.name,
+        "about": peer.about,
+        "kind": peer.kind,
+        "mkfs": peer.mkfs.join(" "),
+        "mount": peer.mount,
+    })
 }
 
 fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
@@ -203,8 +210,9 @@ fn known_cases(experiments: &[&Experiment], wanted: &[String]) -> Result<()> {
     for name in wanted {
         if experiments.iter().all(|e| cases(e, std::slice::from_ref(name)).is_empty()) {
             let known = |e: &&Experiment| {
-                let names: Vec<String> = e.cases.iter().map(|c| c.name).filter(|n| !n.is_empty()).map(quoted).collect();
-                let names = if names.is_empty() { "a single one without a name".into() } else { names.join(", ") };
+                let names: Vec<String> = e.cases.iter().map(|c| quoted(c.name)).collect();
+                let is_single = matches!(e.cases, [only] if only.name.is_empty());
+                let names = if is_single { "a single one without a name".into() } else { names.join(", ") };
                 format!("{} has {names}", e.name)
             };
             let all: Vec<String> = experiments.iter().map(known).collect();
@@ -446,7 +454,8 @@ fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Result<Vec<String>> 
         ("--tags", q.tags.map(|n| n.to_string())),
     ];
     let given = options.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
-    Ok(given.chain((!queue.prefer_reads).then(|| "--no-prefer-reads".into())).collect())
+    let flags = [("--no-prefer-reads", !queue.prefer_reads), ("--access-times", machine.access_times)];
+    Ok(given.chain(flags.into_iter().filter(|flag| flag.1).map(|flag| flag.0.into())).collect())
 }
 
 fn write_all(file: Option<File>, path: Option<&PathBuf>, text: &str) -> Result<()> {

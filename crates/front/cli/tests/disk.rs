@@ -209,6 +209,27 @@ fn an_interrupted_run_ends_soon_and_leaves_nothing() {
     }
 }
 
+#[test]
+fn a_kernel_file_system_is_mounted_with_its_options_and_the_access_times_of_the_host() {
+    if !has(LOOP) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (flag, all_times) in [(&["--access-times"][..], true), (&[], false)] {
+        let args = [&["lab", "disk", "--peer", "ext2-2002", "--size", "64M"], flag, &["peer"]].concat();
+        let mut child = arbor(dir.path(), &args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut out, mut line) = (BufReader::new(child.stdout.take().unwrap()), String::new());
+        out.read_line(&mut line).unwrap();
+        let mounts = left_behind(dir.path());
+        let mount = mounts.iter().find(|line| line.contains(" - ext2 ")).unwrap_or_else(|| panic!("{line}"));
+        assert_eq!(!mount.contains("relatime"), all_times, "{mount}");
+        assert!(mount.contains("inode_readahead_blks=0"), "{mount}");
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        assert_eq!(left_behind(dir.path()), [""; 0]);
+    }
+}
+
 /// Processes with this directory in their arguments.
 fn processes(dir: &Path) -> Vec<String> {
     let dir = dir.display().to_string();

@@ -33,7 +33,7 @@ fn what_there_is_is_listed() {
     let usual = arbor_bench::list().iter().flat_map(|e| e.columns.iter().chain(e.others));
     assert!(usual.clone().all(|name| subjects.iter().filter(|s| *s == name).count() == 1), "{subjects:?}");
     assert!(subjects.iter().all(|s| usual.clone().any(|name| name == s)), "{subjects:?}");
-    let peers = ["ext2", "ext2-1K", "ext3", "ext4", "XFS", "btrfs"];
+    let peers = ["ext2", "ext2-1K", "ext2-2002", "ext3", "ext4", "XFS", "btrfs"];
     assert_eq!(names(&all["peers"]), peers);
     let text = ok(&["list"]);
     assert!(experiments.iter().chain(&subjects).chain(&peers).all(|name| text.contains(name)), "{text}");

@@ -127,6 +127,14 @@ impl Conditions {
         Some(format!("{name} is {}, not {}", words(value), words(others.get(name))))
     }
 
+    /// What keeps figures from standing beside others: the first setting that is not as theirs. Fewer runs, or some of the
+    /// workloads only, do not.
+    pub fn hindrance(&self, others: &Conditions) -> Option<String> {
+        let runs = if self.runs < others.runs { others.runs } else { self.runs };
+        let cases = if others.cases.is_empty() { Vec::new() } else { self.cases.clone() };
+        Conditions { runs, cases, ..self.clone() }.difference(others)
+    }
+
     fn fields(&self) -> Map<String, Value> {
         match serde_json::to_value(self) {
             Ok(Value::Object(fields)) => fields,
@@ -139,6 +147,17 @@ impl Conditions {
 mod tests {
     use super::*;
     use arbor_simdisk::{HostQueue, Model};
+
+    #[test]
+    fn a_part_of_the_runs_and_workloads_stands_beside_all() {
+        let one = Conditions::new(&settings());
+        let five = Conditions { runs: 5, ..one.clone() };
+        let part = Conditions { cases: vec!["one".into()], ..one.clone() };
+        assert_eq!((part.hindrance(&five), one.hindrance(&one)), (None, None));
+        assert_eq!(five.hindrance(&one).unwrap(), "runs is 5, not 1");
+        assert!(one.hindrance(&part).unwrap().starts_with("cases is none"));
+        assert!(Conditions { seed: 2, ..part }.hindrance(&five).unwrap().starts_with("seed is 2"));
+    }
 
     fn settings() -> Settings {
         Settings::new(Model::named("st39140").unwrap())

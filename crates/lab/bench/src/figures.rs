@@ -176,11 +176,14 @@ impl Figures {
     /// The setting of an experiment in a sentence.
     fn in_words(&self, experiment: &Experiment) -> String {
         let words = self.setting(experiment.name).map_or("", |s| &*s.words);
-        let is_here = |s: &&str| self.rows.iter().any(|r| r.subject == **s && r.experiment == experiment.name);
-        let elsewhere: Vec<&str> = self.elsewhere.iter().map(|s| &**s).filter(is_here).collect();
+        let here = || self.rows.iter().filter(|r| r.experiment == experiment.name && self.elsewhere.contains(&r.subject));
+        let elsewhere = distinct(here().map(|r| &*r.subject));
+        let (all, names) = (self.setting(experiment.name).and_then(|s| s.conditions.as_ref()), elsewhere.join(", "));
+        let is_once = all.is_some_and(|all| all.runs > 1) && here().all(|r| r.runs.is_empty());
         match &elsewhere[..] {
             [] => format!("{words}.\n"),
-            elsewhere => format!("{words}. Measured elsewhere: {}.\n", elsewhere.join(", ")),
+            _ if is_once => format!("{words}. Measured elsewhere, and in one run: {names}.\n"),
+            _ => format!("{words}. Measured elsewhere: {names}.\n"),
         }
     }
 

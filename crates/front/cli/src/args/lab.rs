@@ -96,6 +96,9 @@ pub struct LabDiskArgs {
     /// How much of that memory may be dirty, bytes.
     #[arg(long, hide = true, default_value_t = 6240 << 10)]
     pub dirty: u64,
+    /// Whether the kernel keeps all access times for that.
+    #[arg(long, hide = true)]
+    pub access_times: bool,
     /// Directory that shows the disk; it is made if it is missing.
     pub dir: PathBuf,
 }
@@ -178,8 +181,8 @@ pub struct LabRunArgs {
     /// extension.
     #[arg(long, value_name = "FILE")]
     pub trace_out: Option<PathBuf>,
-    /// Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a
-    /// subject that is run, none are taken.
+    /// Adds figures of these files, written by --json with the same settings, and compares them with the others; there may be
+    /// fewer runs, or cases. Of a subject that is run, none are taken.
     #[arg(long, value_name = "FILE.json")]
     pub rows: Vec<PathBuf>,
 }

@@ -687,6 +687,8 @@ pub(in crate::lab) struct Peer {
     pub kind: &'static str,
     /// The program that makes it, and its arguments before the device.
     pub mkfs: &'static [&'static str],
+    /// Options of its mount.
+    pub mount: &'static str,
     /// The package of Debian that has the program.
     pub package: &'static str,
 }
@@ -699,6 +701,7 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "ext2, without a journal.",
         kind: "ext2",
         mkfs: &["mkfs.ext2", "-q", "-F"],
+        mount: "",
         package: "e2fsprogs",
     },
     Peer {
@@ -706,6 +709,15 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "ext2 as in 1998: blocks of 1 KB, small inodes, directories without a hash.",
         kind: "ext2",
         mkfs: &["mkfs.ext2", "-q", "-F", "-O", "none", "-b", "1024", "-I", "128"],
+        mount: "",
+        package: "e2fsprogs",
+    },
+    Peer {
+        name: "ext2-2002",
+        about: "ext2 with blocks of 4 KB, but as it was in 2002: small inodes, which are not read ahead, directories without a hash.",
+        kind: "ext2",
+        mkfs: &["mkfs.ext2", "-q", "-F", "-O", "none", "-b", "4096", "-I", "128"],
+        mount: "inode_readahead_blks=0",
         package: "e2fsprogs",
     },
     Peer {
@@ -713,6 +725,7 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "ext3: ext2 with a journal.",
         kind: "ext3",
         mkfs: &["mkfs.ext3", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        mount: "",
         package: "e2fsprogs",
     },
     Peer {
@@ -720,6 +733,7 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "ext4: extents, delayed allocation, a journal.",
         kind: "ext4",
         mkfs: &["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        mount: "",
         package: "e2fsprogs",
     },
     Peer {
@@ -727,6 +741,7 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "XFS: extents in B+ trees, a log of changes.",
         kind: "xfs",
         mkfs: &["mkfs.xfs", "-q", "-f"],
+        mount: "",
         package: "xfsprogs",
     },
     Peer {
@@ -734,6 +749,7 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "btrfs: trees that are never changed in place.",
         kind: "btrfs",
         mkfs: &["mkfs.btrfs", "-q", "-f"],
+        mount: "",
         package: "btrfs-progs",
     },
 ];

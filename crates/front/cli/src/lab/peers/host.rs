@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use arbor_fuse::{MountConfig, Session};
 use arbor_simdisk::{DISK_FILE, SimDevice};
 use rustix::mount::{MountFlags, UnmountFlags};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ impl Stage {
         let loop_device = LoopDevice::new(&session.mountpoint().join(DISK_FILE), is_disk)?;
         let (program, rest) = peer.mkfs.split_first().context("a program")?;
         make(Command::new(found(program).context("a program")?).args(rest).arg(&loop_device.path), orders)?;
-        let mut mounted = Mounted::new(peer.kind, &loop_device, work.root(), args.dirty);
+        let mut mounted = Mounted::new(peer, &loop_device, work.root(), args)?;
         mounted.mount()?;
         device.drain();
         device.reset_stats();
@@ -273,19 +274,24 @@ fn set_dirty_limit(bdi: &Path, strict: &str, limit: &str, value: &str) -> io::Re
 /// The mount of the kernel's file system.
 struct Mounted {
     kind: &'static str,
+    options: CString,
     source: PathBuf,
     about: PathBuf,
     dir: PathBuf,
     is_on: bool,
+    flags: MountFlags,
     dirty_bytes: u64,
     /// Whether its dirty memory is limited.
     dirty: io::Result<()>,
 }
 
 impl Mounted {
-    fn new(kind: &'static str, device: &LoopDevice, dir: PathBuf, dirty_bytes: u64) -> Mounted {
+    fn new(peer: &Peer, device: &LoopDevice, dir: PathBuf, args: &LabDiskArgs) -> Result<Mounted> {
+        let (kind, options) = (peer.kind, CString::new(peer.mount)?);
         let (source, about) = (device.path.clone(), device.about.clone());
-        Mounted { kind, source, about, dir, is_on: false, dirty_bytes, dirty: Ok(()) }
+        let access_times = if args.access_times { MountFlags::STRICTATIME } else { MountFlags::empty() };
+        let flags = MountFlags::NODEV | MountFlags::NOSUID | access_times;
+        Ok(Mounted { kind, options, source, about, dir, is_on: false, flags, dirty_bytes: args.dirty, dirty: Ok(()) })
     }
 
     /// Where the kernel keeps what concerns write-back: with the device, but btrfs has its own.
@@ -297,8 +303,7 @@ impl Mounted {
     }
 
     fn mount(&mut self) -> Result<()> {
-        let flags = MountFlags::NODEV | MountFlags::NOSUID;
-        let result = rustix::mount::mount(&self.source, &self.dir, self.kind, flags, None);
+        let result = rustix::mount::mount(&self.source, &self.dir, self.kind, self.flags, &*self.options);
         result.with_context(|| format!("mounting {}", self.kind))?;
         self.is_on = true;
         self.dirty = set_dirty_limit(&self.bdi(), "1", "max_bytes", &self.dirty_bytes.to_string());
@@ -334,7 +339,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_named_with_its_package() {
-        let peer = |mkfs| Peer { name: "none", about: "", kind: "none", mkfs, package: "none-progs" };
+        let peer = |mkfs| Peer { name: "none", about: "", kind: "none", mkfs, mount: "", package: "none-progs" };
         let missing_of = |mkfs| missing(&peer(mkfs)).join(", ");
         assert!(missing_of(&["mkfs.none"]).ends_with("mkfs.none (package none-progs)"));
         assert!(!missing_of(&["sh", "-q"]).contains("none-progs"));
