@@ -176,7 +176,8 @@ impl Figures {
     /// The setting of an experiment in a sentence.
     fn in_words(&self, experiment: &Experiment) -> String {
         let words = self.setting(experiment.name).map_or("", |s| &*s.words);
-        let here = || self.rows.iter().filter(|r| r.experiment == experiment.name && self.elsewhere.contains(&r.subject));
+        let here =
+            || self.rows.iter().filter(|r| r.experiment == experiment.name && self.elsewhere.contains(&r.subject));
         let elsewhere = distinct(here().map(|r| &*r.subject));
         let (all, names) = (self.setting(experiment.name).and_then(|s| s.conditions.as_ref()), elsewhere.join(", "));
         let is_once = all.is_some_and(|all| all.runs > 1) && here().all(|r| r.runs.is_empty());

@@ -7,6 +7,7 @@
 use super::{Experiment, Part, Quantity};
 use crate::interval::{Interval, Verdict};
 use crate::rows::{Row, divisor, metric};
+use std::cell::Cell;
 
 /// The paper's host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +172,8 @@ pub struct Measured<'a> {
     pub(crate) rows: &'a [Row],
     /// Of which run; the means of all.
     pub(crate) run: Option<usize>,
+    /// Set if a figure was taken of which there is one run, while others have several.
+    pub(crate) is_single: &'a Cell<bool>,
 }
 
 /// A figure that is taken from rows, of each run, and its interval; `None` if something was not measured.
@@ -179,13 +182,16 @@ pub(crate) fn over_runs(
     rows: &[Row],
     figure: impl Fn(&Measured<'_>) -> Option<f64>,
 ) -> Option<Interval> {
-    let of = |run| figure(&Measured { experiment, rows, run }).filter(|f| f.is_finite());
+    let is_single = Cell::new(false);
+    let of = |run| figure(&Measured { experiment, rows, run, is_single: &is_single }).filter(|f| f.is_finite());
     let runs = rows.iter().filter(|r| r.experiment == experiment.name).map(|r| r.runs.len()).max().unwrap_or(0);
     if runs < 2 {
         return of(None).map(Interval::exact);
     }
     let all: Option<Vec<f64>> = (0..runs).map(|run| of(Some(run))).collect();
-    Interval::of(&all?)
+    let interval = Interval::of(&all?)?;
+    // How far the single run lies from others nobody knows.
+    Some(if is_single.get() { Interval::exact(interval.mean) } else { interval })
 }
 
 impl Measured<'_> {
@@ -196,7 +202,11 @@ impl Measured<'_> {
         let divisor = of_experiment().next().map_or(1, |r| divisor(std::slice::from_ref(r)));
         let metric = metric(case, part, quantity, divisor);
         let row = of_experiment().find(|r| r.subject == subject && r.metric == metric)?;
-        Some(self.run.and_then(|run| row.runs.get(run)).copied().unwrap_or(row.ours))
+        let of_run = self.run.and_then(|run| row.runs.get(run));
+        if self.run.is_some() && of_run.is_none() {
+            self.is_single.set(true);
+        }
+        Some(of_run.copied().unwrap_or(row.ours))
     }
 
     /// The figure of one subject over that of another.
@@ -235,4 +245,29 @@ pub fn greatest(ratios: Vec<f64>) -> f64 {
 pub fn mean(ratios: Vec<f64>) -> f64 {
     let n = ratios.len() as f64;
     libm::exp(ratios.into_iter().map(libm::log).sum::<f64>() / n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::from_json;
+
+    #[test]
+    fn what_was_run_once_has_no_interval() {
+        let experiment = crate::list().iter().find(|e| e.name == "dualfs-table2").unwrap();
+        let row = |subject: &str, runs: &str| {
+            format!(
+                r#"{{"experiment": "dualfs-table2", "subject": "{subject}", "metric": "one process searches, r-m, disk, disk busy",
+                    "unit": "s", "paper": null, "ours": 2.0, "spread": 0.0, "runs": {runs}, "paper_ratio": null,
+                    "our_ratio": null, "holds": null}}"#
+            )
+        };
+        let all = [row("DualFS", "[1.0, 3.0]"), row("FFS-ext2", "[4.0, 6.0]"), row("ext2", "[]")].join(",");
+        let rows = from_json(&format!("[{all}]")).unwrap();
+        let over = |subject: &str| {
+            over_runs(experiment, &rows, |m| m.ratio("FFS-ext2", subject, 1.0, "r-m, disk", Quantity::Busy)).unwrap()
+        };
+        assert_eq!(over("ext2"), Interval::exact(2.5));
+        assert!(over("DualFS").mean == 3.0 && over("DualFS").half > 0.0);
+    }
 }

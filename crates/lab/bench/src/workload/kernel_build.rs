@@ -14,7 +14,7 @@
 
 use super::kernel_trees::{Course, Directory, KernelTrees, TREES, depth_first, extraction, step};
 use super::primitive::{Chain, Ops};
-use super::tour::{PAGE, name};
+use super::tour::{PAGE, source_dir, source_name};
 use crate::op::{Dir, Op, Program};
 use arbor_torture::rng::Rng;
 
@@ -67,7 +67,7 @@ fn files(tree: &[Directory]) -> Vec<File> {
 fn enters(tree: &[Directory]) -> Vec<Op> {
     let enter = |dir: u32| match dir {
         0 => Op::Enter { parent: Dir::ROOT, name: TREES[0].into(), dir: at(0) },
-        _ => Op::Enter { parent: at(tree[dir as usize].parent), name: format!("d{dir:03}"), dir: at(dir) },
+        _ => Op::Enter { parent: at(tree[dir as usize].parent), name: source_dir(dir), dir: at(dir) },
     };
     depth_first(tree).into_iter().map(enter).collect()
 }
@@ -82,7 +82,7 @@ fn write(dir: Dir, name: String, len: u64) -> [Op; 3] {
 
 /// `make dep`.
 fn depend(tree: &[Directory], files: &[File]) -> Vec<Op> {
-    let mut ops: Vec<Op> = files.iter().flat_map(|f| read(f.dir, name(f.number))).collect();
+    let mut ops: Vec<Op> = files.iter().flat_map(|f| read(f.dir, source_name(f.number))).collect();
     for dir in depth_first(tree) {
         let len = DEPEND_BYTES * tree[dir as usize].files.len() as u64;
         ops.extend((len > 0).then(|| write(at(dir), ".depend".into(), len)).into_iter().flatten());
@@ -96,15 +96,15 @@ fn compile(rng: &mut Rng, files: &[File]) -> Vec<Op> {
     let (mut ops, mut objects) = (Vec::new(), Vec::new());
     for (n, file) in sources.iter().enumerate() {
         if n.is_multiple_of(6) {
-            ops.extend(read(file.dir, name(file.number)));
+            ops.extend(read(file.dir, source_name(file.number)));
             for _ in 0..if headers.is_empty() { 0 } else { HEADERS_READ } {
                 let most = rng.below(headers.len() as u64) + 1;
                 let header = headers[rng.below(most) as usize];
-                ops.extend(read(header.dir, name(header.number)));
+                ops.extend(read(header.dir, source_name(header.number)));
             }
             ops.push(Op::Think { ns: COMPILE_NS });
-            ops.extend(write(file.dir, format!("{}.o", name(file.number)), 2 * file.bytes));
-            ops.extend(write(file.dir, format!(".{}.o.flags", name(file.number)), FLAGS_BYTES));
+            ops.extend(write(file.dir, format!("{}.o", source_name(file.number)), 2 * file.bytes));
+            ops.extend(write(file.dir, format!(".{}.o.flags", source_name(file.number)), FLAGS_BYTES));
             objects.push(*file);
         }
         if sources.get(n + 1).is_none_or(|next| next.dir != file.dir) {
@@ -116,7 +116,7 @@ fn compile(rng: &mut Rng, files: &[File]) -> Vec<Op> {
 
 fn link(ops: &mut Vec<Op>, objects: &[File]) {
     let Some(first) = objects.first() else { return };
-    ops.extend(objects.iter().flat_map(|file| read(file.dir, format!("{}.o", name(file.number)))));
+    ops.extend(objects.iter().flat_map(|file| read(file.dir, format!("{}.o", source_name(file.number)))));
     ops.extend(write(first.dir, "built-in.o".into(), objects.iter().map(|file| 2 * file.bytes).sum()));
 }
 

@@ -3,7 +3,8 @@
 //! searched, read, copied and removed, by one process or by four, each with a copy of its own.
 //!
 //! The source itself is not at hand. Assumed are 11,500 files in 680 directories, with lognormal sizes of 11.1 KB on average:
-//! about 128 MB, the size of an archive of 32 MB at a ratio of four for text. Some directories have many files, most have few.
+//! about 128 MB, the size of an archive of 32 MB at a ratio of four for text. Some directories have many files, most have few. No
+//! hash keeps the names in the order in which they are made.
 //!
 //! `tar` makes a directory, its files, and then the directories in it, writes in units of its record of 10 KiB, and sets the
 //! times of each file. The archive is on a disk that is not measured, and reading it takes no time here. `find`, `cp -r` and
@@ -12,7 +13,7 @@
 //! A phase ends when the program has ended; what it leaves to be written is a phase of its own.
 
 use super::primitive::{Chain, Ops};
-use super::tour::{Aim, PAGE, Tour, name};
+use super::tour::{Aim, PAGE, Tour, source_dir, source_name};
 use crate::draw::LogNormal;
 use crate::op::{Dir, Op, Program};
 use arbor_torture::rng::Rng;
@@ -138,7 +139,7 @@ pub(super) fn extraction(tree: &[Directory], trees: usize) -> (Vec<u64>, Box<dyn
         for dir in depth_first(tree) {
             let Directory { parent, files, .. } = &tree[dir as usize];
             let (parent, name_of) =
-                if dir == 0 { (Dir::ROOT, top.to_string()) } else { (Dir(base + parent), format!("d{dir:03}")) };
+                if dir == 0 { (Dir::ROOT, top.to_string()) } else { (Dir(base + parent), source_dir(dir)) };
             ops.push(Op::Mkdir { parent, name: name_of, dir: Dir(base + dir) });
             for bytes in files {
                 file(&mut ops, Dir(base + dir), number, *bytes);
@@ -170,11 +171,11 @@ fn whole(len: u64) -> [Box<dyn Program>; 2] {
 }
 
 fn file(ops: &mut Vec<Op>, dir: Dir, number: usize, bytes: u64) {
-    ops.push(Op::Create { dir, name: name(number) });
+    ops.push(Op::Create { dir, name: source_name(number) });
     if bytes > 0 {
         ops.push(Op::Write { offset: 0, len: bytes, io: RECORD_BYTES, tag: number as u64 });
     }
-    ops.extend([Op::Close, Op::SetTimes { dir, name: name(number), secs: RELEASE_SECS }]);
+    ops.extend([Op::Close, Op::SetTimes { dir, name: source_name(number), secs: RELEASE_SECS }]);
 }
 
 fn tour(aim: Aim, top: &'static str, sizes: &Rc<Vec<u64>>) -> Box<dyn Program> {

@@ -4,6 +4,7 @@
 
 use crate::op::{Dir, Listed, Op, Program};
 use arbor_base::vfs::FileType;
+use arbor_torture::rng::Rng;
 use std::collections::VecDeque;
 use std::rc::Rc;
 
@@ -19,9 +20,25 @@ pub(super) fn name(number: usize) -> String {
     format!("f{number:05}")
 }
 
+/// Name of the file of a number in a source tree. Some hashes keep numbers in order ("r5" of ReiserFS does), but not names of
+/// people's making: who lists a directory by hashes finds the files in another order than that in which they were made.
+pub(super) fn source_name(number: usize) -> String {
+    format!("{}{number:05}", word(number as u64))
+}
+
+/// The same of a directory.
+pub(super) fn source_dir(number: u32) -> String {
+    format!("{}{number:03}", word(u64::from(number)))
+}
+
+fn word(seed: u64) -> String {
+    let mut rng = Rng::new(seed);
+    (0..3 + rng.below(5)).map(|_| char::from(b'a' + rng.below(26) as u8)).collect()
+}
+
 /// Number of a file, or of that of which it is a copy.
 fn number(name: &str) -> Option<usize> {
-    name.strip_suffix(COPY).unwrap_or(name).strip_prefix('f')?.parse().ok()
+    name.strip_suffix(COPY).unwrap_or(name).trim_start_matches(|c: char| c.is_ascii_lowercase()).parse().ok()
 }
 
 /// What is done to each file.
@@ -265,5 +282,22 @@ impl Program for Together {
 
     fn progress(&self) -> (u64, u64) {
         self.programs.iter().map(|one| one.program.progress()).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_known_by_its_name() {
+        for n in [0, 17, 11_499, 123_456] {
+            assert_eq!(number(&name(n)), Some(n));
+            assert_eq!(number(&format!("{}{COPY}", source_name(n))), Some(n));
+        }
+        let mut names: Vec<String> = (0..1000).map(source_name).collect();
+        names.sort();
+        let in_order = names.windows(2).filter(|pair| number(&pair[0]) < number(&pair[1])).count();
+        assert!((400..600).contains(&in_order), "{in_order}");
     }
 }
