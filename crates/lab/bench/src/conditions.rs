@@ -127,11 +127,11 @@ impl Conditions {
         Some(format!("{name} is {}, not {}", words(value), words(others.get(name))))
     }
 
-    /// What keeps figures from standing beside others: the first setting that is not as theirs. Fewer runs, or some of the
-    /// workloads only, do not.
-    pub fn hindrance(&self, others: &Conditions) -> Option<String> {
+    /// What keeps figures from standing beside others: the first setting that is not as theirs. Fewer runs do not, nor do some
+    /// of the workloads where each begins anew (`is_apart`).
+    pub fn hindrance(&self, others: &Conditions, is_apart: bool) -> Option<String> {
         let runs = if self.runs < others.runs { others.runs } else { self.runs };
-        let cases = if others.cases.is_empty() { Vec::new() } else { self.cases.clone() };
+        let cases = if others.cases.is_empty() && is_apart { Vec::new() } else { self.cases.clone() };
         Conditions { runs, cases, ..self.clone() }.difference(others)
     }
 
@@ -153,10 +153,11 @@ mod tests {
         let one = Conditions::new(&settings());
         let five = Conditions { runs: 5, ..one.clone() };
         let part = Conditions { cases: vec!["one".into()], ..one.clone() };
-        assert_eq!((part.hindrance(&five), one.hindrance(&one)), (None, None));
-        assert_eq!(five.hindrance(&one).unwrap(), "runs is 5, not 1");
-        assert!(one.hindrance(&part).unwrap().starts_with("cases is none"));
-        assert!(Conditions { seed: 2, ..part }.hindrance(&five).unwrap().starts_with("seed is 2"));
+        assert_eq!((part.hindrance(&five, true), one.hindrance(&one, false)), (None, None));
+        assert_eq!(five.hindrance(&one, true).unwrap(), "runs is 5, not 1");
+        assert!(one.hindrance(&part, true).unwrap().starts_with("cases is none"));
+        assert!(part.hindrance(&one, false).unwrap().starts_with("cases is [\"one\"]"));
+        assert!(Conditions { seed: 2, ..part }.hindrance(&five, true).unwrap().starts_with("seed is 2"));
     }
 
     fn settings() -> Settings {

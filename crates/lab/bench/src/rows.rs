@@ -476,15 +476,16 @@ fn seven_digits(figure: f64) -> f64 {
     format!("{figure:.6e}").parse().unwrap_or(figure)
 }
 
-/// Refuses rows that were measured with other settings than `here`, but for fewer runs or workloads; the error names the row
-/// and the setting.
+/// Refuses rows that were measured with other settings than `here`, but for fewer runs, and fewer workloads where each begins
+/// anew; the error names the row and the setting.
 pub fn comparable(rows: &[Row], here: &Conditions) -> Result<(), String> {
     for row in rows {
         let name = || format!("row {}, {}, {:?}", row.experiment, row.subject, row.metric);
         let Some(there) = &row.conditions else {
             return Err(format!("{}: it does not say on which disk and with which settings it was measured", name()));
         };
-        if let Some(difference) = there.hindrance(here) {
+        let goes_on = crate::list().iter().any(|e| e.name == row.experiment && e.series.contains(&&*row.subject));
+        if let Some(difference) = there.hindrance(here, !goes_on) {
             return Err(format!("{}: measured with other settings: {difference} as here", name()));
         }
     }
