@@ -999,7 +999,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__disk)
-            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --memory --dirty --help"
+            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --merge --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --memory --dirty --access-times --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

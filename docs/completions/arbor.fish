@@ -204,6 +204,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l dirty -d 'How much of that memory may be dirty, bytes' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l json -d 'Statistics as JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l access-times -d 'Whether the kernel keeps all access times for that'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s s -l subject -d 'These subjects, or file systems of the kernel, in the place of the paper\'s; `arbor lab list` lists them. Or one more: NAME, which is ENGINE with options of mkfs and of mount, either of which may be missing; for a further device, such as `log`, give its size. All its rows say so' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l with -d 'One more subject: NAME, which is SUBJECT with further options of mount, or others' -r
@@ -237,7 +238,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l report -d 'Writes tables and pictures to this file, a page that needs nothing else' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l figures -d 'Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l trace-out -d 'Writes all requests to the disk of the first run to this file, with their times, in the format that `arbor lab replay` reads. Of several experiments, subjects or cases each has a file, with what it is of before the extension' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a subject that is run, none are taken' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds figures of these files, written by --json with the same settings, and compares them with the others; there may be fewer runs, or cases. Of a subject that is run, none are taken' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l alone -d 'Runs what is defined by --subject and --with without the paper\'s subjects'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l details -d 'Prints all figures; otherwise only the times'

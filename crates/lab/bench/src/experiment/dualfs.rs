@@ -236,20 +236,25 @@ const UNKNOWN: &str = "Not explained.";
 /// Of ReiserFS.
 const OURS_IS_FAST: &str = "Our ReiserFS is faster than the paper's; why is not explained.";
 
+/// Of empty files, and of those that are copied.
+const CREATION: &str = "Our ReiserFS creates files with less of the disk than the paper's; why is not explained.";
+/// Of reading in the order of a listing.
+const NAMES: &str = "With names that are numbers, which the hash of ReiserFS keeps in order, it is 1.14. Names of a kernel may lie between.";
+
 const MICRO_SAYS: &[Statement] = &[
     Statement {
         text: "DualFS has the lowest I/O times in general.",
         what: "of 14, in how many",
         figure: |m| wins(m, [DISK_1, DISK_4], Quantity::Busy),
         range: (8.0, 14.0),
-        why: OURS_IS_FAST,
+        why: CREATION,
     },
     Statement {
         text: "DualFS has the lowest application times in general.",
         what: "of 14, in how many",
         figure: |m| wins(m, [TIMES_1, TIMES_4], Quantity::Elapsed),
         range: (8.0, 14.0),
-        why: OURS_IS_FAST,
+        why: "",
     },
     Statement {
         text: "w-dm, one process: only ReiserFS is better.",
@@ -297,7 +302,7 @@ const MICRO_SAYS: &[Statement] = &[
         what: "application time, ReiserFS / FFS-ext2",
         figure: |m| m.ratio(REISERFS, EXT2, 1.0, "r-dm", Quantity::Elapsed),
         range: (1.2, f64::INFINITY),
-        why: OURS_IS_FAST,
+        why: "",
     },
     Statement {
         text: "r-dm: ReiserFS is not so bad with four processes.",
@@ -317,7 +322,7 @@ const MICRO_SAYS: &[Statement] = &[
             Some(greatest(vec![of(1.0, "r-dm")?, of(4.0, "r-dm, four")?]))
         },
         range: within(1.35),
-        why: OURS_IS_FAST,
+        why: NAMES,
     },
     Statement {
         text: "r-m, one process: DualFS and ReiserFS have the lowest application times.",
@@ -366,7 +371,7 @@ const MICRO_SAYS: &[Statement] = &[
         what: "application time of the best of the others / that of DualFS",
         figure: |m| lead(m, &RIVALS, (4.0, "rw-m, four"), Quantity::Elapsed),
         range: FASTER,
-        why: OURS_IS_FAST,
+        why: "",
     },
     Statement {
         text: "w-m: in application time ext2 is very efficient.",
@@ -376,7 +381,7 @@ const MICRO_SAYS: &[Statement] = &[
             all.into_iter().collect::<Option<Vec<f64>>>().map(greatest)
         },
         range: (0.0, 1.03),
-        why: UNKNOWN,
+        why: "It is ahead of DualFS and ext3. Our ReiserFS is faster than the paper's; why is not explained.",
     },
     Statement {
         text: "w-m: in application time DualFS is the best of those with a journal.",
