@@ -1,10 +1,13 @@
 //! Directories: their names are entries of directory items, in the order of the names' hashes. An entry keeps its offset
 //! as long as it lives, so that a walk's cookie can be that (REISER-D1).
+//!
+//! A directory that one node has is walked in the order of the objects that it names (decision 37): so lie their stat data and
+//! bodies. The first call decides, and its cookies say it, so that what changes between two calls makes no difference to the rest.
 
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
-use crate::options::Tails;
+use crate::options::{Listing, Tails};
 use crate::recent::Spot;
 use crate::tree::{Nodes as _, find, leaf_and_end, seek};
 use crate::volume::Core;
@@ -23,6 +26,11 @@ const GENERATIONS: u64 = 256;
 /// Cookies of `.` and `..`; offsets of names are greater.
 const DOT: u64 = 1;
 const DOTDOT: u64 = 2;
+/// Set in cookies of a walk in the order of objects; below it are the number of the object and some of the name's offset, which
+/// tells names of one object apart.
+const BY_OBJECT: u64 = 1 << 62;
+/// Bits of the offset in such a cookie.
+const OF_OFFSET: u32 = 28;
 
 /// An entry, taken out of its item.
 #[derive(Clone, Debug)]
@@ -31,6 +39,14 @@ pub(crate) struct Entry {
     pub ino: Ino,
     pub kind: u8,
     pub name: Vec<u8>,
+}
+
+impl Entry {
+    /// Its cookie in a walk in the order of objects.
+    fn place(&self) -> u64 {
+        let object = u64::from(key_of(self.ino).1);
+        BY_OBJECT | object << OF_OFFSET | self.offset & ((1 << OF_OFFSET) - 1)
+    }
 }
 
 /// Key of a name.
@@ -242,6 +258,36 @@ impl Names for Core {
                 }
             }
         }
+        let Some(all) = self.by_object(dir, cookie)? else { return self.walk_by_hash(dir, cookie, f) };
+        for e in all.iter().filter(|e| e.place() > cookie) {
+            if !f(self, walked((dir, e.offset), (e.ino, e.kind), e.place(), &e.name)?, &e.name)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// The entries of a directory in the order of objects, if a walk after this cookie goes so.
+    fn by_object(&mut self, dir: Ino, cookie: u64) -> Result<Option<Vec<Entry>>> {
+        let mut all = if cookie & BY_OBJECT != 0 {
+            self.all_entries(dir)?
+        } else if cookie > DOTDOT || self.opts.listing == Listing::Hash {
+            return Ok(None);
+        } else {
+            let all = self.entries_from(dir, 0)?;
+            let last = name_key(dir, all.last().map_or(0, |last| last.offset));
+            if leaf_and_end(self, last)?.1.is_of_same(last) {
+                return Ok(None);
+            }
+            all
+        };
+        all.sort_unstable_by_key(Entry::place);
+        Ok(Some(all))
+    }
+
+    fn walk_by_hash(&mut self, dir: Ino, cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
         let mut at = cookie.max(DOTDOT);
         loop {
             let key = name_key(dir, at + 1);
@@ -251,7 +297,7 @@ impl Names for Core {
             let before = at;
             for (_, head, name) in entries(item.body.get(unit.start..).unwrap_or(&[])) {
                 at = head.offset.get();
-                if !f(self, walked(dir, &head, name)?, name)? {
+                if !f(self, walked((dir, at), (target(&head), head.kind), at, name)?, name)? {
                     return Ok(());
                 }
             }
@@ -263,14 +309,14 @@ impl Names for Core {
 }
 
 /// An entry as a walk tells of it.
-fn walked(dir: Ino, head: &EntryHead, name: &[u8]) -> Result<Walked> {
-    let (cookie, place) = (head.offset.get(), Location::file(dir, head.offset.get()));
+fn walked((dir, offset): (Ino, u64), (ino, kind): (Ino, u8), cookie: u64, name: &[u8]) -> Result<Walked> {
+    let place = Location::file(dir, offset);
     if !is_name(name) {
         return Err(Corrupt::new("directory", "name", place, show(name), "a name").into());
     }
-    let bad = || Corrupt::new("directory", "kind", place, head.kind, "a file type");
-    let file_type = FileType::from_mode(u32::from(head.kind) << 12).ok_or_else(bad)?;
-    Ok(Walked { ino: target(head), file_type, cookie })
+    let bad = || Corrupt::new("directory", "kind", place, kind, "a file type");
+    let file_type = FileType::from_mode(u32::from(kind) << 12).ok_or_else(bad)?;
+    Ok(Walked { ino, file_type, cookie })
 }
 
 impl AtomicNames for Core {

@@ -55,6 +55,13 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
                none, so that there are as few nodes as can be (paper).",
     },
     OptionSpec {
+        key: "listing",
+        value: "object|hash",
+        default: "object",
+        help: "In which order a directory is listed: a small one in that of the objects that it names, in which they lie; or \
+               all in that of the hashes of names (version 3.6).",
+    },
+    OptionSpec {
         key: "ordering",
         value: "journal|preserve",
         default: "journal",
@@ -67,7 +74,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual,noreadahead"),
     ("log=1M", "tails=none,cache=2M"),
-    ("block=8K,log=4M", "tails=all,layout=last,noreadahead,balance=least"),
+    ("block=8K,log=4M", "tails=all,layout=last,noreadahead,balance=least,listing=hash"),
     ("log=1M", "ordering=preserve,layout=areas"),
 ];
 
@@ -138,6 +145,15 @@ pub(crate) enum Balance {
     Least,
 }
 
+/// In which order directories are listed (decision 37).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listing {
+    /// Those that one node has in the order of objects.
+    Object,
+    /// All in the order of hashes.
+    Hash,
+}
+
 /// How changed nodes get to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ordering {
@@ -158,6 +174,7 @@ pub(crate) struct Mount {
     pub layout: Layout,
     pub ordering: Ordering,
     pub balance: Balance,
+    pub listing: Listing,
 }
 
 impl Mount {
@@ -182,9 +199,15 @@ impl Mount {
             Some("least") => Balance::Least,
             Some(other) => return Err(Error::refused(format!("option balance: {other:?} is not early or least"))),
         };
+        let listing = match o.get("listing") {
+            None | Some("object") => Listing::Object,
+            Some("hash") => Listing::Hash,
+            Some(other) => return Err(Error::refused(format!("option listing: {other:?} is not object or hash"))),
+        };
         let last = o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == "readahead");
         let readahead = last.is_none_or(|(k, _)| k == "readahead");
-        Ok(Mount { cache_bytes, dirty, commit_ms, tails, readahead, layout: Layout::parse(o)?, ordering, balance })
+        let layout = Layout::parse(o)?;
+        Ok(Mount { cache_bytes, dirty, commit_ms, tails, readahead, layout, ordering, balance, listing })
     }
 }
 

@@ -204,3 +204,66 @@ fn the_last_free_blocks_are_found() {
     fs.unmount().unwrap();
     assert_eq!(damage_kit::check(&disk, Repair::No).issues, vec![]);
 }
+
+/// Names of a directory after a cookie, at most so many, with their inode numbers and cookies.
+fn listed(fs: &dyn FileSystem, dir: Ino, after: u64, most: usize) -> Vec<(Vec<u8>, Ino, u64)> {
+    let mut all = Vec::new();
+    fs.readdir(dir, after, &mut |e| {
+        let goes_on = all.len() < most;
+        if goes_on && e.name != b"." && e.name != b".." {
+            all.push((e.name.to_vec(), e.ino, e.cookie));
+        }
+        goes_on
+    })
+    .unwrap();
+    all
+}
+
+fn named(n: u32) -> String {
+    format!("{:05x}{n}", n.wrapping_mul(2_654_435_761) >> 12)
+}
+
+fn is_ordered(all: &[(Vec<u8>, Ino, u64)]) -> bool {
+    all.windows(2).all(|pair| pair[0].1 < pair[1].1)
+}
+
+/// A small directory is listed as it lies, a larger one by hashes, `listing=hash` always so.
+#[test]
+fn a_small_directory_is_listed_in_the_order_of_objects() {
+    for (files, listing, wanted) in [(40, "", true), (40, "listing=hash", false), (400, "", false)] {
+        let fs = mount(&format(32 << 20, ""), listing);
+        (0..files).for_each(|n| drop(file(&*fs, fs.root(), &named(n), 0, b"some")));
+        let all = listed(&*fs, fs.root(), 0, usize::MAX);
+        let made: Vec<u32> = all.iter().filter_map(|e| (0..files).find(|n| named(*n).as_bytes() == e.0)).collect();
+        assert_eq!((all.len(), made.len()), (files as usize, files as usize));
+        assert_eq!((is_ordered(&all), made.is_sorted()), (wanted, wanted), "{files} {listing:?}");
+    }
+}
+
+/// A listing that was begun tells of each name that stays exactly once, though the directory outgrows its node and others go.
+#[test]
+fn a_listing_by_objects_goes_on_while_the_directory_changes() {
+    let fs = mount(&format(32 << 20, ""), "");
+    (0..40).for_each(|n| drop(file(&*fs, fs.root(), &named(n), 0, b"some")));
+    let twin = fs.lookup(fs.root(), named(20).as_bytes()).unwrap().ino;
+    fs.link(twin, fs.root(), b"twin").unwrap();
+    let mut seen = Vec::new();
+    let mut cookie = 0;
+    for step in 0.. {
+        let some = listed(&*fs, fs.root(), cookie, 3);
+        let Some(last) = some.last() else { break };
+        cookie = last.2;
+        seen.extend(some.into_iter().map(|e| String::from_utf8(e.0).unwrap()));
+        match step {
+            0 => fs.unlink(fs.root(), named(1).as_bytes()).unwrap(),
+            1 => fs.unlink(fs.root(), named(39).as_bytes()).unwrap(),
+            2 => (1000..1400).for_each(|n| drop(file(&*fs, fs.root(), &named(n), 0, b"more"))),
+            _ => {}
+        }
+    }
+    let mut stayed: Vec<String> = (0..39).filter(|n| *n != 1).map(named).chain(["twin".into()]).collect();
+    seen.retain(|name| stayed.contains(name));
+    seen.sort();
+    stayed.sort();
+    assert_eq!(seen, stayed);
+}

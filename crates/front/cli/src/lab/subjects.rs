@@ -326,7 +326,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS as in the paper: every tail that fits a node is in the tree, nodes move, no read-ahead.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -334,7 +334,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with read-ahead of what lies together (the paper's next version).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,readahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,readahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -342,7 +342,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with all nodes through the log (version 3.6).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,noreadahead,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,noreadahead,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -350,7 +350,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks at the beginning of the volume.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,noreadahead,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -358,7 +358,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks behind the block that was taken last.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,noreadahead,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -366,7 +366,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks always behind the left neighbour, not before it.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=least,noreadahead,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -374,7 +374,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but a node is split where it grows rather than filled up together with its neighbours.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,balance=early,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=all,balance=early,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -390,7 +390,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS with read-ahead: tails that save much of their block are in the tree.",
         engine: "reiserfs",
         format: "",
-        mount: "readahead,cache=32M,dirty=19M",
+        mount: "listing=hash,readahead,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -398,7 +398,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS without tails: each file begins with a block.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=none,readahead,cache=32M,dirty=19M",
+        mount: "listing=hash,tails=none,readahead,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -494,7 +494,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS without tails, with a log and unformatted nodes in an area of their own, as version 3.6 with notail.",
         engine: "reiserfs",
         format: "",
-        mount: concat!("tails=none,noreadahead,layout=areas,", piii!()),
+        mount: concat!("listing=hash,tails=none,noreadahead,layout=areas,", piii!()),
         extra: &[],
     },
     Known {
@@ -502,7 +502,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "The same, but what lies beside a node or a block is read with it, as our default is.",
         engine: "reiserfs",
         format: "",
-        mount: concat!("tails=none,readahead,layout=areas,", piii!()),
+        mount: concat!("listing=hash,tails=none,readahead,layout=areas,", piii!()),
         extra: &[],
     },
     Known {
