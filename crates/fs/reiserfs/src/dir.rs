@@ -1,7 +1,7 @@
 //! Directories: their names are entries of directory items, in the order of the names' hashes. An entry keeps its offset
 //! as long as it lives, so that a walk's cookie can be that (REISER-D1).
 //!
-//! A directory that one node has is walked in the order of the objects that it names (decision 37): so lie their stat data and
+//! A small directory is walked in the order of the objects that it names (decision 37): so lie their stat data and
 //! bodies. The first call decides, and its cookies say it, so that what changes between two calls makes no difference to the rest.
 
 use crate::format::*;
@@ -31,6 +31,10 @@ const DOTDOT: u64 = 2;
 const BY_OBJECT: u64 = 1 << 62;
 /// Bits of the offset in such a cookie.
 const OF_OFFSET: u32 = 28;
+/// Most bytes of entries of a directory that is listed in that order: some 500.
+const MOST_LISTED: u64 = 16 << 10;
+/// Entries that are sorted at a time: a directory may grow while it is listed.
+const SORTED: usize = 1024;
 
 /// An entry, taken out of its item.
 #[derive(Clone, Debug)]
@@ -258,33 +262,40 @@ impl Names for Core {
                 }
             }
         }
-        let Some(all) = self.by_object(dir, cookie)? else { return self.walk_by_hash(dir, cookie, f) };
-        for e in all.iter().filter(|e| e.place() > cookie) {
-            if !f(self, walked((dir, e.offset), (e.ino, e.kind), e.place(), &e.name)?, &e.name)? {
-                break;
-            }
-        }
-        Ok(())
+        let is_small = self.opts.listing == Listing::Object && i.d.size.get() <= MOST_LISTED;
+        let by_object = if cookie > DOTDOT { cookie & BY_OBJECT != 0 } else { is_small };
+        if by_object { self.walk_by_object(dir, cookie, f) } else { self.walk_by_hash(dir, cookie, f) }
     }
 }
 
 impl Core {
-    /// The entries of a directory in the order of objects, if a walk after this cookie goes so.
-    fn by_object(&mut self, dir: Ino, cookie: u64) -> Result<Option<Vec<Entry>>> {
-        let mut all = if cookie & BY_OBJECT != 0 {
-            self.all_entries(dir)?
-        } else if cookie > DOTDOT || self.opts.listing == Listing::Hash {
-            return Ok(None);
-        } else {
-            let all = self.entries_from(dir, 0)?;
-            let last = name_key(dir, all.last().map_or(0, |last| last.offset));
-            if leaf_and_end(self, last)?.1.is_of_same(last) {
-                return Ok(None);
+    fn walk_by_object(&mut self, dir: Ino, cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
+        let mut at = cookie;
+        loop {
+            let some = self.next_by_object(dir, at)?;
+            for e in &some {
+                at = e.place();
+                if !f(self, walked((dir, e.offset), (e.ino, e.kind), at, &e.name)?, &e.name)? {
+                    return Ok(());
+                }
             }
-            all
-        };
-        all.sort_unstable_by_key(Entry::place);
-        Ok(Some(all))
+            if some.len() < SORTED {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The entries of a directory that come after this cookie in the order of objects, at most [`SORTED`] of them.
+    fn next_by_object(&mut self, dir: Ino, cookie: u64) -> Result<Vec<Entry>> {
+        let (mut next, mut at): (Vec<Entry>, _) = (Vec::new(), 0);
+        loop {
+            let some = self.entries_from(dir, at)?;
+            let Some(last) = some.last() else { return Ok(next) };
+            at = last.offset + 1;
+            next.extend(some.into_iter().filter(|e| e.place() > cookie));
+            next.sort_unstable_by_key(Entry::place);
+            next.truncate(SORTED);
+        }
     }
 
     fn walk_by_hash(&mut self, dir: Ino, cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
