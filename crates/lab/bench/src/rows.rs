@@ -400,9 +400,10 @@ pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity, divisor: u32)
 /// Adds rows that were measured elsewhere or anew, in the place of those of the same experiment, subject and metric.
 pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
     let name = |r: &Row| (r.experiment.clone(), r.subject.clone(), r.metric.clone());
-    let places: FxHashMap<_, usize> = rows.iter().enumerate().map(|(at, row)| (name(row), at)).collect();
+    let mut places: FxHashMap<_, usize> = rows.iter().enumerate().map(|(at, row)| (name(row), at)).collect();
     for row in more {
-        match places.get(&name(&row)).and_then(|at| rows.get_mut(*at)) {
+        let at = *places.entry(name(&row)).or_insert(rows.len());
+        match rows.get_mut(at) {
             Some(place) => *place = row,
             None => rows.push(row),
         }
