@@ -125,7 +125,7 @@ const BANDED_SAYS: &[Statement] = ratios! {
     "creation", 1, ", 1 directory", 26, PRICE;
     "creation", 10, ", 10 directories", 3.16, FEW_WRITES;
     "creation", 100, ", 100 directories", 1.68, FEW_WRITES;
-    "creation", 1000, ", 1,000 directories", 1.34, "";
+    "creation", 1000, ", 1,000 directories", 1.34, FEW_WRITES;
     "cp -r", 1, ", 1 directory", 12, "";
     "cp -r", 10, ", 10 directories", 2.9, "";
     "cp -r", 100, ", 100 directories", 2.0, "";
@@ -170,11 +170,11 @@ const BANDED_SAYS: &[Statement] = ratios! {
 const SMALL_SAYS: &[Statement] = ratios! {
     "creation", 1, ", 1 directory", 57, PRICE;
     "creation", 10, ", 10 directories", 5.9, "";
-    "creation", 100, ", 100 directories", 2.11, "On the ST39140 it does not hold: not explained.";
-    "creation", 1000, ", 1,000 directories", 1.53, "On the ST39140 it does not hold: not explained.";
+    "creation", 100, ", 100 directories", 2.11, "";
+    "creation", 1000, ", 1,000 directories", 1.53, "";
     "cp -r", 1, ", 1 directory", 25, "";
     "cp -r", 10, ", 10 directories", 5.4, "";
-    "cp -r", 100, ", 100 directories", 4.0, "";
+    "cp -r", 100, ", 100 directories", 4.0, FEW_WRITES;
     "cp -r", 1000, ", 1,000 directories", 5.8, CALLS;
     "scan", 1, ", 1 directory", 10.4, OWN_READS;
     "scan", 10, ", 10 directories", 4.1, "";
