@@ -262,25 +262,42 @@ impl Names for Core {
                 }
             }
         }
-        let is_small = self.opts.listing == Listing::Object && i.d.size.get() <= MOST_LISTED;
-        let by_object = if cookie > DOTDOT { cookie & BY_OBJECT != 0 } else { is_small };
-        if by_object { self.walk_by_object(dir, cookie, f) } else { self.walk_by_hash(dir, cookie, f) }
+        let some = if cookie & BY_OBJECT != 0 {
+            Some(self.next_by_object(dir, cookie)?)
+        } else if cookie > DOTDOT {
+            None
+        } else {
+            self.first_by_object(&i)?
+        };
+        match some {
+            Some(some) => self.walk_by_object(dir, some, f),
+            None => self.walk_by_hash(dir, cookie, f),
+        }
     }
 }
 
 impl Core {
-    fn walk_by_object(&mut self, dir: Ino, cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
-        let mut at = cookie;
+    /// The first entries of a directory in the order of objects, if it is listed so: small ones are, unless the cookies would
+    /// not tell two names of one object apart.
+    fn first_by_object(&mut self, dir: &Inode) -> Result<Option<Vec<Entry>>> {
+        if self.opts.listing == Listing::Hash || dir.d.size.get() > MOST_LISTED {
+            return Ok(None);
+        }
+        let all = self.next_by_object(dir.ino, 0)?;
+        let is_told = all.windows(2).all(|pair| matches!(pair, [a, b] if a.place() < b.place()));
+        Ok(is_told.then_some(all))
+    }
+
+    fn walk_by_object(&mut self, dir: Ino, mut some: Vec<Entry>, f: namespace::Walk<'_, Core>) -> Result<()> {
         loop {
-            let some = self.next_by_object(dir, at)?;
             for e in &some {
-                at = e.place();
-                if !f(self, walked((dir, e.offset), (e.ino, e.kind), at, &e.name)?, &e.name)? {
+                if !f(self, walked((dir, e.offset), (e.ino, e.kind), e.place(), &e.name)?, &e.name)? {
                     return Ok(());
                 }
             }
-            if some.len() < SORTED {
-                return Ok(());
+            match some.last() {
+                Some(last) if some.len() == SORTED => some = self.next_by_object(dir, last.place())?,
+                _ => return Ok(()),
             }
         }
     }

@@ -148,7 +148,7 @@ pub(crate) enum Balance {
 /// In which order directories are listed (decision 37).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listing {
-    /// Those that one node has in the order of objects.
+    /// Small ones in the order of objects.
     Object,
     /// All in the order of hashes.
     Hash,

@@ -273,3 +273,27 @@ fn a_listing_by_objects_goes_on_while_the_directory_changes() {
     stayed.sort();
     assert_eq!(seen, stayed);
 }
+
+/// Two names of one object that a cookie by objects would not tell apart: the directory is listed by hashes.
+#[test]
+fn links_that_a_cookie_does_not_tell_apart_are_both_listed() {
+    let disk = format(32 << 20, "");
+    let geom = Knife::new(disk.clone()).geom;
+    let mut known = std::collections::HashMap::new();
+    let (first, second) = (0..100_000)
+        .find_map(|n| Some((known.insert(geom.name_offset(named(n).as_bytes()) & 0xfff_ffff, n)?, n)))
+        .map(|(a, b)| (named(a), named(b)))
+        .expect("two of so many names have the same 20 bits");
+    let fs = mount(&disk, "");
+    let ino = file(&*fs, fs.root(), &first, 0, b"some");
+    fs.link(ino, fs.root(), second.as_bytes()).unwrap();
+    let (mut seen, mut cookie) = (Vec::new(), 0);
+    while let [(name, _, at)] = &listed(&*fs, fs.root(), cookie, 1)[..] {
+        seen.push(String::from_utf8(name.clone()).unwrap());
+        cookie = *at;
+    }
+    seen.sort();
+    let mut wanted = [first, second];
+    wanted.sort();
+    assert_eq!(seen, wanted);
+}

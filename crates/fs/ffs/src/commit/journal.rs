@@ -32,14 +32,6 @@ impl MetadataOrdering for Journaled {
         Err(Error::refused("keep=journal needs a volume that was made with a journal"))
     }
 
-    fn table_block_made(&self, _core: &mut Core, _cgx: u32, _block: Frag, _old: u32) -> Result<()> {
-        Ok(())
-    }
-
-    fn table_grown(&self, _core: &mut Core, _cgx: u32) -> Result<()> {
-        Ok(())
-    }
-
     /// Holds the run until the running transaction is durable.
     fn run_freed(&self, core: &mut Core, (frag, frags): (Frag, u32)) {
         if !planted(Flaw::ReuseAtOnce) {

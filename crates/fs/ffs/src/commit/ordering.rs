@@ -84,14 +84,14 @@ pub(crate) trait MetadataOrdering: Sync {
 
     /// Called when a group is about to record that `block` of its inode table is in use; `old`: how much was before.
     /// The block must be on disk before the group is (FFS-C4).
-    fn table_block_made(&self, core: &mut Core, _cgx: u32, block: Frag, _old: u32) -> Result<()> {
-        core.write_now(Name::Block(block.0.into()))
+    fn table_block_made(&self, _core: &mut Core, _cgx: u32, _block: Frag, _old: u32) -> Result<()> {
+        Ok(())
     }
 
     /// Called when a group records that more of its inode table is in use. The rest is not searched after a crash, so
     /// the group must be on disk before an inode there is (FFS-C1).
-    fn table_grown(&self, core: &mut Core, cgx: u32) -> Result<()> {
-        core.write_now(core.cg_name(cgx))
+    fn table_grown(&self, _core: &mut Core, _cgx: u32) -> Result<()> {
+        Ok(())
     }
 
     // Pointers and sizes.

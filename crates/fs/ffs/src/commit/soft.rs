@@ -100,10 +100,6 @@ impl MetadataOrdering for SoftUpdates {
         Ok(())
     }
 
-    fn table_grown(&self, _core: &mut Core, _cgx: u32) -> Result<()> {
-        Ok(())
-    }
-
     fn pointer_set(&self, core: &mut Core, p: &PointerSet) -> Result<()> {
         let bits = core.cg_name(core.geom.cg_of(p.new.0));
         core.pointer_waits(p, Some(bits))

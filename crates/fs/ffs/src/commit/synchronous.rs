@@ -37,6 +37,14 @@ impl MetadataOrdering for Synchronous {
         core.write_now(i.name()).map(|()| Vec::new())
     }
 
+    fn table_block_made(&self, core: &mut Core, _cgx: u32, block: Frag, _old: u32) -> Result<()> {
+        core.write_now(Name::Block(block.0.into()))
+    }
+
+    fn table_grown(&self, core: &mut Core, cgx: u32) -> Result<()> {
+        core.write_now(core.cg_name(cgx))
+    }
+
     fn links_raised(&self, core: &mut Core, i: &Inode) -> Result<Vec<u64>> {
         core.write_now(i.name()).map(|()| Vec::new())
     }
