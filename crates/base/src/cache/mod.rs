@@ -14,7 +14,7 @@
 //!
 //! Only the engine knows what must be on disk before a buffer may be written (write-ahead, data before metadata). It
 //! pins the buffer ([`Cache::pin`]) until the condition holds, or does not begin its write. A pinned buffer is neither
-//! written nor evicted, a held one ([`Cache::hold`]) is not evicted. No engine holds buffers yet.
+//! written nor evicted, a held one ([`Cache::hold`]) is not evicted: so one stays that was written and not flushed.
 //!
 //! Bytes that were read ahead are kept by device address, see [`windows`]; [`walks`] finds what a walk through
 //! directories is about to need.

@@ -19,6 +19,8 @@
 //! * **REISER-C6** with `ordering=preserve` a node that is on disk moves when items are shifted out of it, and nodes in new
 //!   places are durable there before the record that leads to them, which has no copies of them. The place that a node has
 //!   left holds what it held until that record is durable (the preserve list of the paper, with REISER-A3).
+//! * **REISER-C7** a buffer is clean, and can be evicted, only when what it holds is durable, in place or in the log: a flush
+//!   that fails may have forgotten what was written, and what was synced is still to be read.
 
 use crate::format::*;
 use crate::node::Block;
@@ -93,10 +95,15 @@ impl Core {
             self.write_record()?;
             (self.log.fresh, self.log.changed) = (fresh, changed);
         }
-        if self.write_places()? && self.has_metadata() {
+        let written = self.write_places()?;
+        if planted(Flaw::CleanUnflushed) {
+            written.iter().for_each(|name| self.cache.set_clean(*name));
+        }
+        if !written.is_empty() && self.has_metadata() {
             self.flush()?;
         }
         self.write_record()?;
+        written.iter().for_each(|name| self.cache.set_clean(*name));
         self.release_freed();
         self.log.since = None;
         Ok(())
@@ -107,8 +114,9 @@ impl Core {
     pub fn commit_repair(&mut self) -> Result<()> {
         self.put_late()?;
         self.compress()?;
-        self.write_places()?;
+        let written = self.write_places()?;
         self.flush()?;
+        written.iter().for_each(|name| self.cache.set_clean(*name));
         let most = self.most_changed();
         while self.log.changed.len() > most {
             let later: Vec<Block> = self.log.changed.keys().copied().skip(most).collect();
@@ -125,9 +133,9 @@ impl Core {
         self.log.super_changed || !self.log.changed.is_empty()
     }
 
-    /// Writes what goes straight to its place: unformatted nodes that have changed, and fresh ones of the tree; returns
-    /// whether there were any.
-    fn write_places(&mut self) -> Result<bool> {
+    /// Writes what goes straight to its place: unformatted nodes that have changed, and fresh ones of the tree. Returns their
+    /// names: they are clean when they are durable, not before (REISER-C7).
+    fn write_places(&mut self) -> Result<Vec<Name>> {
         let (data, mut fresh) = (std::mem::take(&mut self.log.data), std::mem::take(&mut self.log.fresh));
         if planted(Flaw::WrittenOver) {
             fresh.extend(self.log.changed.iter().filter(|(_, kind)| **kind == Kind::Tree).map(|(block, _)| *block));
@@ -148,8 +156,7 @@ impl Core {
         }
         self.log.changed.retain(|block, _| !fresh.contains(block));
         self.log.fresh_nodes += fresh.len() as u64;
-        places.values().for_each(|(_, name)| self.cache.set_clean(*name));
-        Ok(!places.is_empty())
+        Ok(places.into_values().map(|(_, name)| name).collect())
     }
 
     /// Writes a record of all changed metadata, durably.

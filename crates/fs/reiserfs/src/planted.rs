@@ -30,6 +30,8 @@ arbor_kit::flaws! {
     MoveNotTold,
     /// Nodes are written over before the record, which has no copies of them: the preserve list of the paper, and no more.
     WrittenOver,
+    /// What was written counts as clean before it is durable (against REISER-C7).
+    CleanUnflushed,
     /// A rebuild takes every block that looks like a node of the volume for one.
     ForeignBelieved,
 }

@@ -325,3 +325,16 @@ fn a_block_is_read_though_the_next_cannot_be() {
     assert_eq!(page, [5; 4096]);
     assert_eq!(disk.struck(), 1);
 }
+
+/// A node in a new place was clean before it was durable: the flush failed and forgot it, it was evicted, and what had been synced
+/// could not be read.
+#[test]
+fn what_was_synced_is_read_after_a_flush_that_forgot() {
+    let line = "profile=Full size=25165824 format=block=1K,log=512K \
+                mount=cache=1M,tails=all,ordering=preserve,layout=virtual,noreadahead \
+                fault=Flush:12:Once:Forgotten(13894185) end=Unmount ops=mkdir /d0 493 0; mkdir /d1 493 0; mkdir /d2 493 0; \
+                create /d1/f6 384 0; rmdir /d0; create /d1/f16 420 0; create /d1/f23 384 7; write /d1/f6 147456 496808 18; \
+                write /d1/f6 11 147261 19; write /d1/f23 1916924 3023 20; remount; create /d1/f20 420 0; create /d2/f25 384 \
+                0; write /d1/f23 0 258823 31";
+    faults::repeat(&ReiserFs, line).unwrap_or_else(|e| panic!("{e}"));
+}

@@ -33,6 +33,8 @@
 //!   follows the chain.
 //! * **YFS-C4** log space is reused only after an anchor whose tail has passed it is durable.
 //! * **YFS-C5** an extent can be allocated again only after the record that marked it free is durable.
+//! * **YFS-C6** a buffer that was written in place stays in the cache until a flush: one that fails may have forgotten it, and
+//!   what is durable in the log only is still to be read.
 
 mod bitmaps;
 mod daemons;
@@ -129,6 +131,7 @@ impl Volume {
             // Metadata in place must not depend on data that might still change under a witness.
             self.part_from_witnesses(io)?;
         }
+        let mut in_place: Vec<u64> = Vec::new();
         loop {
             let (pieces, writes, windows) = {
                 let mut core = self.core.lock();
@@ -141,6 +144,7 @@ impl Volume {
             if count == 0 {
                 break;
             }
+            in_place.extend(writes.iter().map(|w| w.0));
             let written = self.dev.submit(cluster(pieces, 1 << 20)).wait_all().map_err(Error::Io);
             let ok = written.is_ok();
             let mut core = self.core.lock();
@@ -155,6 +159,7 @@ impl Volume {
         if !planted(Flaw::TailBeforeFlush) {
             self.or_fail(self.dev.flush().map_err(Error::Io))?;
         }
+        self.core.lock().release_metadata(&in_place);
         io.unflushed = Unflushed::Nothing;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.move_tail()

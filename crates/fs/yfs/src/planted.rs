@@ -13,6 +13,8 @@ arbor_kit::flaws! {
     /// The tail moves before the metadata in place is flushed (against YFS-C4).
     /// Not seen in core: what is durable only a power cut shows.
     TailBeforeFlush,
+    /// A buffer that was written in place may be evicted before it is durable there (against YFS-C6).
+    EvictedUnflushed,
     /// The bitmap daemon is late, and the tail passes its "marked free" items.
     /// Trips YFS-C4.
     TailPassesMarks,
@@ -77,6 +79,9 @@ arbor_kit::flaws! {
 impl Flaw {
     /// Mistakes that only several tasks at once can meet.
     pub const CONCURRENT: [Flaw; 3] = [Flaw::StalePages, Flaw::FreedBelieved, Flaw::MixedRead];
+
+    /// Mistakes that only a device which fails can meet.
+    pub const FAULTS: [Flaw; 1] = [Flaw::EvictedUnflushed];
 
     /// Mistakes that only a cache smaller than the files can meet.
     pub const SMALL_CACHE: [Flaw; 1] = [Flaw::StaleWindows];

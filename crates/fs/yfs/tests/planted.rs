@@ -1,5 +1,5 @@
 //! Plants each mistake of [`planted`](arbor_yfs::planted) in turn and lets the crash explorer, tasks under chosen
-//! schedules, or a small cache look for it. Runs with `--features planted` only, see [`arbor_torture::planted`]:
+//! schedules, a device that fails, or a small cache look for it. Runs with `--features planted` only, see [`arbor_torture::planted`]:
 //!
 //!     cargo test --release -p arbor-yfs --features planted --test planted -- --nocapture
 //!
@@ -10,6 +10,7 @@ mod small_cache;
 
 use arbor_torture::concurrent::run;
 use arbor_torture::crash::Explored;
+use arbor_torture::faults;
 use arbor_torture::grow::Grow;
 use arbor_torture::machine::{Plan, crash};
 use arbor_torture::planted::{Planted, Row, counting, found};
@@ -66,11 +67,20 @@ fn scheduled(flaw: Option<Flaw>, time: Duration) -> Tally {
     })
 }
 
+/// Faults of the device, until one shows the mistake.
+fn faulty(time: Duration) -> Tally {
+    let began = Instant::now();
+    faults::run(&Yfs, 1, u64::MAX, &mut |t| found(t) == 0 && began.elapsed() < time)
+}
+
 #[test]
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(
         |flaw| !Flaw::GROWTH_AND_REPAIR.contains(&flaw) && !Flaw::SMALL_CACHE.contains(&flaw),
         |flaw, time| {
+            if flaw.is_some_and(|f| Flaw::FAULTS.contains(&f)) {
+                return faulty(time);
+            }
             let mut tally = Tally::default();
             if flaw.is_none_or(|f| !Flaw::CONCURRENT.contains(&f)) {
                 tally.add(cuts(flaw, time));

@@ -523,3 +523,13 @@ fn attributes_and_inodes_want_the_same_run() {
     fs.unmount().unwrap();
     clean(dev);
 }
+
+/// A buffer that was written in place was evicted before it was durable there: the flush failed and forgot it, and what had been
+/// synced by the log alone could not be read.
+#[test]
+fn what_was_synced_is_read_after_a_flush_that_forgot() {
+    let line = "profile=Sync size=25165824 format=groups=all,ag=16M mount=cache=2M,nowindows,nodelay,noinline,nocompound \
+                fault=Flush:5:Once:Forgotten(4849803) end=Promise ops=create /filler 420 0; write /filler 0 2621440 1; \
+                syncfs; background 40000";
+    arbor_torture::faults::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
+}

@@ -55,6 +55,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const SAMPLE: u64 = 20_000;
 /// Operations in a sequence.
 const OPS: usize = 60;
+/// A file that some sequences begin with, larger than the cache: whoever reads it drives out what is clean.
+const FILLER: &str = "/filler";
 
 /// A fault and the operation that it strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,7 +225,11 @@ impl<'a> Sequences<'a> {
         // A few sequences meet as many shapes, many meet all with each profile.
         let shape = (number / kinds + number % kinds).wrapping_add(self.seed) % shapes.len() as u64;
         let (format, mount) = shapes[shape as usize];
-        let (format, mount) = (Options::parse(format), Options::parse(mount));
+        let (format, mut mount) = (Options::parse(format), Options::parse(mount));
+        // One of three meets a failure with a cache that can be driven empty.
+        if number % 3 == 1 && mount.get("cache").is_none() {
+            mount.0.push(("cache".to_string(), "1M".to_string()));
+        }
         // The further devices are used by one sequence of five.
         let roles = self.engine.extra_devices().iter().filter(|_| number % 5 == 4);
         let extra_devices = roles.map(|role| (role.to_string(), 8 << 20)).collect();
@@ -248,6 +254,9 @@ impl<'a> Sequences<'a> {
         // A walk looks at one directory again and again; the whole tree is compared anyway.
         ops.retain(|op| !matches!(op, Op::Walk { .. }));
         ops.iter_mut().for_each(create_only);
+        if let Ok(Some(cache)) = config.mount.size("cache") {
+            ops.splice(0..0, filler(cache));
+        }
         if let Err(text) = self.all_faults(&base, &ops, tally) {
             tally.failures.push(text);
         }
@@ -375,6 +384,20 @@ fn create_only(op: &mut Op) {
     if let Op::Put { path, mode, gid, .. } = op {
         *op = Op::Create { path: path.clone(), mode: *mode, gid: *gid };
     }
+}
+
+/// Makes a file that is larger than the cache.
+fn filler(cache: u64) -> [Op; 2] {
+    let path = || FILLER.parse().expect("a path");
+    [
+        Op::Create { path: path(), mode: 0o644, gid: 0 },
+        Op::Write { path: path(), offset: 0, len: filled(cache) as usize, tag: 1 },
+    ]
+}
+
+/// Bytes of the filler for a cache of this size.
+fn filled(cache: u64) -> u64 {
+    cache + cache / 4
 }
 
 /// Every fault of a sequence: for each operation of the device what its sort knows.
@@ -628,6 +651,7 @@ impl<'a> Attempt<'a> {
         if self.unseen() {
             return Ok(());
         }
+        self.drive_out(fs);
         for (path, (_, number)) in expected(before).files.iter().take(8) {
             let promised = oracle.state(oracle.oldest_of(*number, at));
             let [was, is, will] = [promised, before, after].map(|s| s.nodes.get(number));
@@ -656,6 +680,20 @@ impl<'a> Attempt<'a> {
             Ok(()) => Err("fsync of the root says yes".to_string()),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Leaves nothing of other files in the cache that can be evicted: what is read afterwards is as the device has it.
+    fn drive_out(&self, fs: &dyn FileSystem) {
+        let cache = self.base.config.mount.size("cache").ok().flatten().unwrap_or(0);
+        let Ok(ino) = find(fs, FILLER.as_bytes()) else { return };
+        let mut page = [0; PAGE as usize];
+        for at in (0..filled(cache)).step_by(PAGE as usize) {
+            // What was used once gives way to what was used twice. Whether it is right does not matter: it may be lost.
+            for _ in 0..2 {
+                drop(fs.read(ino, at, &mut page));
+            }
+        }
+        fs.forget(ino, 1);
     }
 
     /// The sequence is through.

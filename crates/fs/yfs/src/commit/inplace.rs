@@ -63,15 +63,27 @@ impl Core {
         }
     }
 
+    /// Ends the writes of buffers. Those that were written are held (YFS-C6).
     pub(super) fn end_metadata(&mut self, writes: Vec<(u64, Rec, Write)>, ok: bool) {
         // A buffer that was changed meanwhile does not become clean.
         self.close_tx();
         self.meta_seq += 1;
         for (addr, first, write) in writes {
+            let name = Name::Block(addr);
+            if ok && !planted(Flaw::EvictedUnflushed) {
+                self.cache.hold(name);
+            }
             self.cache.end_write(write, ok);
             if ok && self.dirty.end_write(addr, first) {
-                self.cache.set_clean(Name::Block(addr));
+                self.cache.set_clean(name);
             }
+        }
+    }
+
+    /// The buffers that were written in place are durable there.
+    pub(super) fn release_metadata(&mut self, written: &[u64]) {
+        if !planted(Flaw::EvictedUnflushed) {
+            written.iter().for_each(|addr| self.cache.release(Name::Block(*addr)));
         }
     }
 
