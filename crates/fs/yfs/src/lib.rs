@@ -14,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! YFS-C1 to C5, the order of writes, stand in `commit.rs`. Further:
+//! YFS-C1 to C6, the order of writes, stand in `commit.rs`. Further:
 //!
 //! * **YFS-A1** a fragment has one owner: an AG's own structures, the log, an inode chunk, a tree node, a directory,
 //!   attribute or link block, or one place in one file; the bitmap says so.

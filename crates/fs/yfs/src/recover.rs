@@ -51,6 +51,8 @@ pub struct Replay {
     pub lost: BTreeSet<u64>,
     /// Inodes that were damaged before the replay: their checksums stay wrong.
     pub rotten: BTreeSet<u64>,
+    /// Byte of data that cannot be read and to which the last record bears witness, and why.
+    pub unread: Option<(u64, std::io::Error)>,
     watch: BTreeMap<u64, Vec<Unit>>,
 }
 
@@ -187,9 +189,14 @@ struct Entry<'a> {
     location: Location,
 }
 
-/// Replays the log of a volume in memory. Fails if a block that it changes has a header too damaged to tell its length.
+/// Replays the log of a volume in memory. Fails if a block that it changes has a header too damaged to tell its length, or if
+/// data cannot be read to which the last record bears witness: whether it counts is not known then.
 pub fn replay(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Replay> {
     let replay = replay_what_is_there(dev, log, sb, geom)?;
+    if let Some((at, why)) = replay.unread {
+        let why = format!("data at byte {at:#x}, to which the log's last record bears witness, cannot be read: {why}");
+        return Err(Error::Io(std::io::Error::other(why)));
+    }
     match replay.lost.first() {
         Some(addr) => {
             let at = addr.saturating_mul(SECTOR);
@@ -199,7 +206,7 @@ pub fn replay(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) 
     }
 }
 
-/// Like [`replay`], but passes over damaged blocks.
+/// Like [`replay`], but passes over damaged blocks and unread data: the last record counts then.
 pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Replay> {
     let start = sb.log_start.get().saturating_mul(SECTOR);
     let Some(anchor) = read_anchor(log, start, geom.fsid)? else {
@@ -210,7 +217,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
     let mut found = find_records(&mut area, tail, Lsn(anchor.prev.get()), geom.fsid, &mut out)?;
     let last = found.last().and_then(|(_, body)| area.bytes.get(body.clone()));
-    if last.is_some_and(|last| !borne_out(dev, geom, last)) {
+    if last.is_some_and(|last| !borne_out(dev, geom, last, &mut out)) {
         found.pop();
         out.records -= 1;
     }
@@ -224,9 +231,8 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     Ok(out)
 }
 
-/// Whether the data that the last record bears witness to are there (YFS-C2). An unreadable sector is damage, not a
-/// missing flush: the record still counts.
-fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
+/// Whether the data that the last record bears witness to are there (YFS-C2), as far as they can be read; notes what cannot.
+fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8], out: &mut Replay) -> bool {
     let mut rest = body;
     let (mut count, mut sum) = (0, 0usize);
     while let Ok((head, tail)) = LogEntry::read_from_prefix(rest) {
@@ -241,10 +247,12 @@ fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
         if !within || !in_volume(geom, head.addr.get(), len) {
             return false;
         }
-        let mut bytes = vec![0; len];
-        let read = dev.read_at(Kind::Data, head.addr.get().saturating_mul(SECTOR), &mut bytes);
-        if read.is_ok() && crc(&bytes) != head.at.get() {
-            return false;
+        let (at, mut bytes) = (head.addr.get().saturating_mul(SECTOR), vec![0; len]);
+        let mut read = || dev.read_at(Kind::Data, at, &mut bytes);
+        match read().or_else(|_| read()) {
+            Ok(()) if crc(&bytes) != head.at.get() => return false,
+            Ok(()) => {}
+            Err(why) => out.unread = Some((at, why)),
         }
     }
     true
