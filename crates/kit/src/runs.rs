@@ -24,6 +24,11 @@ impl Runs {
         self.len
     }
 
+    /// How many runs they are.
+    pub fn count_runs(&self) -> usize {
+        self.runs.len()
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

@@ -36,7 +36,7 @@ impl Exit {
     /// Says why, unless nobody listens.
     pub(crate) fn tell(&self, who: &str) {
         if io_kind(&self.error) != Some(io::ErrorKind::BrokenPipe) {
-            eprintln!("{who}: {}", one_line(&self.error));
+            show::tell(format_args!("{who}: {}", one_line(&self.error)));
         }
     }
 }

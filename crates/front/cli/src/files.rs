@@ -64,7 +64,7 @@ impl<'a> Trouble<'a> {
             Err(e) => anyhow!("{}: {e}", self.image.path.display()),
         };
         if let Some(before) = self.last.replace(e) {
-            eprintln!("{}: {}", self.who, show::clean(before));
+            show::tell(format_args!("{}: {}", self.who, show::clean(before)));
         }
         None
     }

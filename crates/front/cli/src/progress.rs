@@ -73,7 +73,7 @@ pub(crate) fn copied(stats: &CopyStats) -> String {
 /// Tells what a copy could not carry over.
 pub(crate) fn tell_skipped(who: &str, stats: &CopyStats) {
     for text in &stats.skipped {
-        eprintln!("{who}: skipped {}", show::clean(text));
+        show::tell(format_args!("{who}: skipped {}", show::clean(text)));
     }
 }
 
@@ -91,6 +91,6 @@ pub(crate) fn tell_left_out(who: &str, left: &LeftOut) {
     });
     let told: Vec<String> = told.collect();
     if !told.is_empty() {
-        eprintln!("{who}: left out: {} (--preserve=all, as root, keeps them)", told.join(", "));
+        show::tell(format_args!("{who}: left out: {} (--preserve=all, as root, keeps them)", told.join(", ")));
     }
 }

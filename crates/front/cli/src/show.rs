@@ -3,7 +3,7 @@
 use arboretum::Metadata;
 use arboretum::vfs::{FileType, Time};
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
 
 /// Bytes with a unit, three digits at least.
 pub(crate) fn bytes(n: u64) -> String {
@@ -114,6 +114,11 @@ pub(crate) fn kind(kind: FileType) -> &'static str {
         FileType::Char => "char",
         FileType::Block => "block",
     }
+}
+
+/// Says something on standard error, if that can be written: a message that nobody gets is no failure of what it is about.
+pub(crate) fn tell(text: impl fmt::Display) {
+    drop(writeln!(std::io::stderr(), "{text}"));
 }
 
 /// Text that may come from an image, to be printed on one line: what a terminal would obey is a question mark, and

@@ -114,7 +114,7 @@ fn one(
         // Whoever reads a file wants to know how far it is, too.
         if !std::io::stderr().is_terminal() && said.elapsed() > Duration::from_secs(60) {
             said = Instant::now();
-            eprintln!("{} s: {}", began.elapsed().as_secs(), brief(part, tally));
+            show::tell(format_args!("{} s: {}", began.elapsed().as_secs(), brief(part, tally)));
         }
         !stop.load(Relaxed) && time.is_none_or(|t| began.elapsed() < t)
     };

@@ -496,6 +496,18 @@ fn a_report_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
+fn an_error_that_cannot_be_told_is_an_error() {
+    each_engine(|dir, _| {
+        for args in [&["ls", "x.img", "/none"][..], &["info", "none.img"], &["get", "x.img", "/none", "."]] {
+            let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let mut command = std::process::Command::new(BINARY);
+            let done = command.args(args).current_dir(dir).stderr(full).output().unwrap();
+            assert_eq!(done.status.code(), Some(1), "{args:?}");
+        }
+    });
+}
+
+#[test]
 fn a_size_that_cannot_be_is_told_with_one_that_can() {
     for engine in arboretum::engines().iter().filter(|e| e.extra_devices().contains(&"log")) {
         let dir = tempfile::tempdir().unwrap();

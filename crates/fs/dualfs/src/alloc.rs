@@ -178,9 +178,17 @@ impl Core {
         Ok(runs)
     }
 
-    /// Adds those of these blocks of a group that are in use. What led to others was damaged.
+    /// Adds those of these blocks of a group that are in use. What led to others was damaged. Where the bitmap is damaged, or
+    /// cannot be read, they stay in use.
     fn used_runs(&mut self, group: Group, blocks: Range<u32>, runs: &mut Vec<RunInfo>) -> Result<()> {
-        let (bits, start) = (self.bitmap(group)?, self.geom.group_start(group));
+        let (bits, start) = match self.bitmap(group) {
+            Ok(bits) => (bits, self.geom.group_start(group)),
+            Err(Error::Corrupt(_) | Error::Io(_)) => {
+                self.calls.health.note_damage();
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
         let (mut at, end) = (blocks.start - start, blocks.end - start);
         while at < end {
             let free = bitmap::next_free(&bits, at, end).unwrap_or(end);

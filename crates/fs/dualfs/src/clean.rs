@@ -126,16 +126,10 @@ impl Core {
         if victims.is_empty() {
             return Ok(done);
         }
-        self.is_moving = true;
         for seg in &victims {
-            let moved = self.mark_live(Seg(*seg), &mut done);
-            if moved.is_err() {
-                self.is_moving = false;
-            }
-            done.moved_bytes += moved?;
+            done.moved_bytes += self.mark_live(Seg(*seg), &mut done)?;
             done.segments += 1;
         }
-        self.is_moving = false;
         if planted(Flaw::LiveForDead) {
             victims.iter().for_each(|seg| self.segs.set(*seg, Use { live: 0, ..self.segs.get(*seg) }));
         }
@@ -231,11 +225,11 @@ impl Core {
     }
 }
 
-/// What was read, or nothing if it is damaged: the checker reports it.
+/// What was read, or nothing if it is damaged or cannot be read: the checker reports it.
 fn passed_over<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(Some(found)),
-        Err(Error::Corrupt(_) | Error::Errno(_)) => Ok(None),
+        Err(Error::Corrupt(_) | Error::Errno(_) | Error::Io(_)) => Ok(None),
         Err(e) => Err(e),
     }
 }

@@ -96,10 +96,7 @@ impl Core {
 
     fn write_set_for(&mut self, only: Option<Ino>) -> Result<()> {
         let since = self.changes.since;
-        self.is_moving = true;
-        let done = self.write_changes(only);
-        self.is_moving = false;
-        let left = done?;
+        let left = self.write_changes(only)?;
         if left.is_empty() {
             return Ok(());
         }
@@ -185,7 +182,7 @@ impl Core {
         let mut at = 0;
         while let Some(lbn) = pages.get(at).copied() {
             let run = pages[at..].iter().zip(lbn..).take_while(|(a, b)| **a == *b).count() as u32;
-            let goal = self.goal(&i, lbn)?;
+            let goal = self.goal(&i, lbn);
             let (first, blocks) = self.allocate(Group(i.d.group.get()), goal, run)?;
             for n in 0..blocks {
                 self.place_page(&mut i, lbn + u64::from(n), DataBlock(first.0 + n), placed)?;
@@ -195,11 +192,10 @@ impl Core {
         Ok(left)
     }
 
-    /// The data block after that of the logical block before.
-    fn goal(&mut self, i: &Inode, lbn: u64) -> Result<Option<u32>> {
-        let Some(before) = lbn.checked_sub(1) else { return Ok(None) };
-        let p = self.pointer(i, FileBlock::Data(before))?;
-        Ok(p.is_placed().then(|| p.block.get().saturating_add(1)))
+    /// The data block after that of the logical block before; none if that is not known, which may be damaged.
+    fn goal(&mut self, i: &Inode, lbn: u64) -> Option<u32> {
+        let p = self.pointer(i, FileBlock::Data(lbn.checked_sub(1)?)).ok()?;
+        p.is_placed().then(|| p.block.get().saturating_add(1))
     }
 
     fn place_page(&mut self, i: &mut Inode, lbn: u64, to: DataBlock, placed: &mut Pages) -> Result<()> {
@@ -408,6 +404,7 @@ impl Core {
             let clean = Use { dirty: false, ..self.segs.get(seg) };
             self.segs.set(seg, clean);
             self.segs.pending_clean.push(seg);
+            self.stuck.remove(&seg);
         }
         self.store_tables()?;
         // Also if nothing else of it has changed: no two checkpoints lead to one inode, which may be lost.
@@ -456,10 +453,7 @@ impl Core {
         let settled = std::mem::take(&mut self.segs.pending_clean);
         let log = self.log;
         self.mark_taken(&log);
-        self.is_moving = true;
-        let done = self.write_ifile();
-        self.is_moving = false;
-        done?;
+        self.write_ifile()?;
         let has_border = self.sb.incompat.get() & INCOMPAT_BORDER != 0;
         let cp = Checkpoint {
             magic: CHECKPOINT_MAGIC,
@@ -528,6 +522,8 @@ impl Core {
         let few_blocks = self.slack() < self.data_of_call();
         let much = self.cache.dirty_load() > self.cache.dirty_limit();
         let done = match (few_segs, few_blocks || much) {
+            // The call before has tried it, and this one has changed nothing.
+            (true, _) if self.is_tight && !self.changes.is_some() => Ok(()),
             (true, _) => self.make_room(),
             (false, true) => self.write_set().and_then(|()| {
                 // What is still dirty belongs to the ifile.

@@ -2,11 +2,15 @@
 //!
 //! A write changes pages named by file and logical block; they get their places when a set is written (`commit.rs`). Until
 //! then a new block has a pointer with [`NO_PLACE`], and the indirect blocks above it, so that its space is counted. A
-//! block of a regular file that has no place and no page reads as zeros: what fallocate promises costs no write. Bytes of
-//! a page after the end of the file are zero.
+//! block of a regular file that has no place and no page reads as zeros: what fallocate promises costs no write.
+//!
+//! * **DUALFS-F1** bytes of a page in core after the end of the file are zero, whatever a block has there that is overwritten
+//!   where it lies: a crash may have left what was written for a size that never came. Such a block is written again before a
+//!   size says that it has more bytes.
 
 use crate::decoded::Inode;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::validate;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
@@ -106,16 +110,20 @@ impl Core {
         let mut first = None;
         for (n, (q, bytes)) in (lbn..).zip(all.into_iter().zip(bytes.chunks_exact(len))) {
             let is_sound = q.has_no_sum() || Core::verify(CONTENTS, q, at, bytes).is_ok();
-            let page = match n == lbn {
+            let mut page = match n == lbn {
                 true if !is_sound => self.read_again(Kind::Data, at)?,
                 false if !is_sound => break,
                 _ => bytes.to_vec(),
             };
+            if n == lbn && !is_sound {
+                Core::verify(CONTENTS, q, at, &page)?;
+            }
+            if q.has_no_sum() && !planted(Flaw::TailShown) {
+                let valid = i.size().saturating_sub(n << self.geom.block_shift);
+                page.iter_mut().skip(valid.min(len as u64) as usize).for_each(|b| *b = 0);
+            }
             let page = Arc::new(page);
             if n == lbn {
-                if !is_sound {
-                    Core::verify(CONTENTS, q, at, &page)?;
-                }
                 first = Some(page.clone());
             }
             self.cache.insert(Name::data(i.ino, n), page);
@@ -127,6 +135,13 @@ impl Core {
     fn zero_tail(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let (lbn, within) = (to >> self.geom.block_shift, (to % self.geom.block() as u64) as usize);
         if within == 0 || self.page(i, lbn)?.is_none() {
+            return Ok(());
+        }
+        let (part, name) = (FileBlock::Data(lbn), Name::data(i.ino, lbn));
+        let p = self.pointer(i, part)?;
+        if self.stays(i, part, p) && !self.cache.is_dirty(name) {
+            // Where it lies it keeps its bytes until the size is durable; whoever reads it sees zeros (DUALFS-F1).
+            self.cache.remove(name);
             return Ok(());
         }
         self.mark(i.ino)?;
@@ -294,8 +309,19 @@ impl BlockFiles for Core {
         self.iput(i)
     }
 
-    fn lengthen_tail(&mut self, _i: &mut Inode, _from: u64, _size: u64) -> Result<()> {
-        Ok(())
+    fn lengthen_tail(&mut self, i: &mut Inode, from: u64, _size: u64) -> Result<()> {
+        let (last, within) = (i.size() >> self.geom.block_shift, i.size() % self.geom.block() as u64);
+        // New bytes that begin in the block change its page anyway.
+        if within == 0 || from >> self.geom.block_shift <= last || planted(Flaw::TailShown) {
+            return Ok(());
+        }
+        let p = self.pointer(i, FileBlock::Data(last))?;
+        if !self.stays(i, FileBlock::Data(last), p) {
+            return Ok(());
+        }
+        self.page(i, last)?;
+        self.mark(i.ino)?;
+        self.change_page(i, last, true, |_| ())
     }
 
     fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {

@@ -57,6 +57,11 @@ impl Groups {
         self.all.get(&group.0).copied().unwrap_or_default()
     }
 
+    /// How many were ever used.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
     /// Groups that were ever used, with their descriptors.
     pub fn each(&self) -> impl Iterator<Item = (Group, GroupDesc)> + '_ {
         self.all.iter().map(|(n, desc)| (Group(*n), *desc))

@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //!
-//! DUALFS-C1 to C5, the order of writes, are in `commit.rs`. Further:
+//! DUALFS-C1 to C5, the order of writes, are in `commit.rs`, DUALFS-F1, what lies after the end of a file, in `file.rs`. Further:
 //!
 //! * **DUALFS-A1** a block of either area has one owner, one place in one file, or is free.
 //! * **DUALFS-U1** the usage of a segment is the sum of what leads into it: whole blocks, 256 bytes for each inode.

@@ -70,7 +70,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         value: "PERCENT|off",
         default: "10",
         help: "How many per cent more free blocks the emptiest group has to have for a new directory to leave the group of \
-               its parent.",
+               its parent, 0 to 10000; with `off` it always leaves it.",
     },
 ];
 
@@ -78,6 +78,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("segment=64K,group=1M", "modify=relocate,prefetch=1,affinity=off"),
     ("block=8K,segment=256K", "cache=2M,relocate=off,sums=off"),
+    ("segment=64K,group=1M", "sums=off"),
 ];
 
 /// What mkfs was told.

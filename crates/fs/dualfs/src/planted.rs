@@ -6,6 +6,8 @@ arbor_kit::flaws! {
     DataUnflushed,
     /// An fsync leaves any page of other files in core that is overwritten where it lies, also behind what was their end.
     TailLeft,
+    /// What a crash has left after the end of a file shows when it grows (against DUALFS-F1).
+    TailShown,
     /// A checkpoint is written before its ifile is durable (against DUALFS-C4).
     CheckpointTooEarly,
     /// A segment is filled again after one checkpoint (against DUALFS-C3).

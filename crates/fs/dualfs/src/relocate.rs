@@ -30,7 +30,7 @@ impl Core {
             match self.relocate(ino) {
                 Ok(moved) => room = room.saturating_sub(moved),
                 // Who reads it again is told.
-                Err(Error::Corrupt(_) | Error::Errno(_)) => self.calls.health.note_damage(),
+                Err(Error::Corrupt(_) | Error::Errno(_) | Error::Io(_)) => self.calls.health.note_damage(),
                 Err(e) => return Err(e),
             }
         }

@@ -59,7 +59,7 @@ impl Core {
     pub fn meta_used(&self) -> u64 {
         let (used, all) = (u64::from(self.state.used_inodes), u64::from(self.state.inodes));
         let tables = all * MAP_ENTRY as u64 + u64::from(self.geom.segs) * USAGE as u64;
-        let groups = self.groups.each().count() as u64;
+        let groups = self.groups.count() as u64;
         // A bitmap a group; of inodes that were changed one by one a block holds fewer than it could.
         let ifile = self.geom.blocks_for(tables) + groups + groups / 256 + 8;
         u64::from(self.state.meta) + used.div_ceil(self.geom.inodes() as u64) + ifile + ifile / 64
@@ -96,12 +96,12 @@ impl Core {
     pub fn wanted_segs(&self) -> u32 {
         let block = self.geom.block();
         let (files, entries) = (self.changes.files.len(), self.changes.entries.len());
-        let runs = self.groups.taken.len() + self.changes.freed.runs().count() + files;
+        let runs = self.groups.taken.len() + self.changes.freed.count_runs() + files;
         let infos =
             files * (INODE + size_of::<InodeInfo>()) + entries * size_of::<InodeInfo>() + runs * size_of::<RunInfo>();
         // Each inode's entry may lie in another block of the map, each run in another bitmap; usage in all blocks of its table.
         let map = (files + entries).min(self.state.inodes as usize * MAP_ENTRY / block + 1);
-        let bitmaps = runs.min(self.groups.each().count() + 1);
+        let bitmaps = runs.min(self.groups.count() + 1);
         let tables = map + bitmaps + self.segs.changed.len().min(self.geom.segs as usize * USAGE / block + 1) + 8;
         // An eighth more for summaries, and what does not fit to the end of a segment.
         let bytes = (self.dirty_meta() + infos + tables * block) / 8 * 9;

@@ -115,12 +115,16 @@ pub(crate) fn data_blocks(geom: &Geom, size: u64) -> u32 {
 pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
     let mut found = Vec::new();
     for (region, at) in geom.checkpoints().into_iter().enumerate() {
-        let mut bytes = vec![0; SECTOR];
-        dev.read_at(Kind::Super, at, &mut bytes)?;
-        let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
-        let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
-        if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
-            found.push((region, cp));
+        // One that is misread once is read again.
+        for _ in 0..2 {
+            let mut bytes = vec![0; SECTOR];
+            dev.read_at(Kind::Super, at, &mut bytes)?;
+            let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
+            let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
+            if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
+                found.push((region, cp));
+                break;
+            }
         }
     }
     found.sort_by_key(|(_, cp)| std::cmp::Reverse(cp.serial.get()));

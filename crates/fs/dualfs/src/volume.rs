@@ -158,8 +158,6 @@ pub(crate) struct Core {
     pub cleaned_to: (u64, u64),
     /// Cleaning has not gained the segments that are needed: nothing is to grow.
     pub is_tight: bool,
-    /// What is marked dirty is moved, and not changed by users.
-    pub is_moving: bool,
     pub calls: Machinery,
     pub hashes: Hashes,
     pub counters: Counters,
@@ -189,7 +187,6 @@ impl Core {
             cleaned_ms: 0,
             cleaned_to: (0, 0),
             is_tight: false,
-            is_moving: false,
             calls: Machinery::new(now),
             hashes: Hashes::new(opts.cache_bytes / 4),
             counters: Counters::default(),

@@ -239,3 +239,32 @@ fn one_path() {
     one("/a/tail", "EntryTarget", "\"tail\"", |k| k.name("/a/tail", 0, &[0xff; 4]));
     one("/a/sub/subsub", "DotDot", "subsub", |k| k.chunk(k.block("/a/sub/subsub", 0) + 12, &[2, 0]));
 }
+
+/// A set needs neither the bitmap of a file that is removed nor the block before one that is written: damage in either made
+/// the volume read-only, with all changes lost.
+#[test]
+fn damage_beside_what_is_written_does_not_end_the_mount() {
+    for damage in [
+        (&|k: &ImageCorruptor| k.flip(k.of("bitmap", None).offset + 5)) as &dyn Fn(&ImageCorruptor),
+        &|k: &ImageCorruptor| k.flip(k.table("/b/sparse") + 5),
+    ] {
+        let (image, _) = DAMAGE.good(0);
+        let k = ImageCorruptor::new(image.clone());
+        let after = 12 + (1 << k.geom.block_shift) / 8;
+        damage(&k);
+        let fs = mount(&image, "");
+        let b = fs.lookup(fs.root(), b"b").unwrap().ino;
+        put(&*fs, b, "sparse", after << k.geom.block_shift, b"behind the first table");
+        let a = fs.lookup(fs.root(), b"a").unwrap().ino;
+        put(&*fs, a, "new", 0, b"new");
+        fs.unlink(a, b"tail").unwrap();
+        fs.syncfs().unwrap();
+        assert_eq!(fs.failure(), None);
+        drop(fs);
+        let mut read = [0; 3];
+        let fs = mount(&image, "");
+        let ino = fs.lookup(a, b"new").unwrap().ino;
+        fs.read(ino, 0, &mut read).unwrap();
+        assert_eq!(&read, b"new");
+    }
+}

@@ -76,6 +76,7 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("log=1M", "tails=none,cache=2M"),
     ("block=8K,log=4M", "tails=all,layout=last,noreadahead,balance=least,listing=hash"),
     ("log=1M", "ordering=preserve,layout=areas"),
+    ("block=1K,log=512K", ""),
 ];
 
 /// Least log, in blocks.

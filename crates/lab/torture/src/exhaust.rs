@@ -8,7 +8,7 @@ use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::generate::Profile;
 use crate::ops::{Op, parse};
 use crate::rng::mix;
-use arbor_base::vfs::{Engine, Options};
+use arbor_base::vfs::{CrashPromise, Engine, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -176,6 +176,7 @@ const LISTS: &[&str] = &[
 /// Lists after which a file has, or once had, a little more in its last block than a power cut may leave.
 const ENDS: &[&str] = &[
     "create /x 420 0; write /x 0 100 1; syncfs; append /x 300 2; background 40000",
+    "create /x 420 0; write /x 0 100 1; syncfs; write /x 0 100 9; syncfs; append /x 3000 2; background 40000",
     "create /x 420 0; write /x 0 5000 1; syncfs; truncate /x 4200; syncfs; append /x 300 2; fsync /x 0",
     "create /x 420 0; write /x 0 65236 1; syncfs; append /x 200 2; background 40000",
     "create /x 420 0; write /x 0 65436 1; syncfs; truncate /x 65236; background 40000",
@@ -282,15 +283,15 @@ fn config() -> Config {
     Config { device_size: 16 << 20, ..Config::crash(Profile::Sync) }
 }
 
-/// Volumes of one sort, in the engine's first shape: one for each way in which it can be mounted that promises something
-/// of its own of a power cut.
+/// Volumes of one sort, in the format of the engine's first shape: one for each of its mounts. Of those that promise less than
+/// a prefix of a power cut, one for each promise.
 pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Volume>, String> {
     let mut known = Vec::new();
     let (first, _) = engine.test_configurations().first().ok_or("the engine has no shapes")?;
     let mounts = engine.test_configurations().iter().filter(|(format, _)| format == first).map(|s| Options::parse(s.1));
     let ways = mounts.filter(|mount| {
         let promise = engine.crash_promise(mount);
-        let new = !known.contains(&promise);
+        let new = promise == CrashPromise::Prefix || !known.contains(&promise);
         known.push(promise);
         new
     });

@@ -14,7 +14,7 @@ impl Watch {
     pub(super) fn new(experiment: &Experiment, subject: &Subject<'_>, runs: u32) -> Watch {
         let bar = std::io::stderr().is_terminal().then(progress::Progress::bar);
         if bar.is_none() {
-            eprintln!("{}: {}", experiment.name, subject.name);
+            crate::show::tell(format_args!("{}: {}", experiment.name, subject.name));
         }
         Watch { bar, runs }
     }
