@@ -159,6 +159,8 @@ impl Core {
             if !self.calls.health.is_writable() {
                 return Err(Errno::EROFS.into());
             }
+            // The file may be longer than memory.
+            self.cache.trim_clean();
         }
     }
 

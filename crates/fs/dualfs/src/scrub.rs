@@ -12,6 +12,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Error, Ino, Result, Scrubbed};
 use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
 use arbor_kit::head;
+use std::collections::BTreeSet;
 
 /// Logical blocks of a file that one step verifies.
 const STEP: u64 = 256;
@@ -98,16 +99,16 @@ impl Core {
             return Ok(None);
         }
         let (first, end) = (part * STEP, self.geom.blocks_for(i.size()));
+        let mut tables = BTreeSet::new();
         for lbn in first..(first + STEP).min(end) {
-            self.scrub_block(&i, FileBlock::Data(lbn), done)?;
-            for level in 1..=NIADDR as u8 {
-                let above = self.shape().above(lbn, level);
-                if let FileBlock::Map { level, n } = above
-                    && self.shape().first(level, n) == lbn
+            for level in (1..=NIADDR as u8).rev() {
+                if let FileBlock::Map { level, n } = self.shape().above(lbn, level)
+                    && tables.insert((level, n))
                 {
-                    self.scrub_block(&i, above, done)?;
+                    self.scrub_block(&i, FileBlock::Map { level, n }, done)?;
                 }
             }
+            self.scrub_block(&i, FileBlock::Data(lbn), done)?;
         }
         match self.next_block(&i, first + STEP, end, false) {
             Ok(next) => Ok(next.map(|lbn| lbn / STEP)),

@@ -17,6 +17,8 @@ const GAP: f64 = 24.0;
 const PANEL: f64 = (WIDTH - 2.0 * EDGE - GAP) / 2.0;
 const HEIGHT: f64 = 220.0;
 const BAR: f64 = 16.0;
+/// Half of what a mark is wide.
+const MARK: f64 = 3.0;
 
 /// All charts in one picture, two beside each other; none without figures.
 pub(crate) fn curves(experiment: &Experiment, rows: &[Row]) -> Option<String> {
@@ -168,13 +170,19 @@ impl<'a> Panel<'a> {
             path.join("L")
         ));
         here.iter().for_each(|(x, y)| {
-            canvas.put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>"));
+            canvas.put(format_args!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{MARK}\" fill=\"{colour}\"/>"));
         });
-        for (x, figure) in figures.iter().filter(|(_, f)| f.half > 0.0) {
-            let (low, high) = figure.ends();
-            let (x, low, high) = (self.x.at(*x), self.y.at(low), self.y.at(high));
-            let caps = [low, high].map(|y| format!("M{:.1} {y:.1}H{:.1}", x - 3.0, x + 3.0)).concat();
-            error_bar(canvas, &format!("M{x:.1} {low:.1}V{high:.1}{caps}"), colour);
+        let ends = figures.iter().map(|(x, f)| (self.x.at(*x), self.y.at(f.ends().0), self.y.at(f.ends().1)));
+        // Those that the mark covers nobody would see.
+        let seen = ends.filter(|(_, low, high)| (low - high).abs() > 2.0 * MARK);
+        let bars: String = seen
+            .map(|(x, low, high)| {
+                let caps = [low, high].map(|y| format!("M{:.1} {y:.1}H{:.1}", x - MARK, x + MARK)).concat();
+                format!("M{x:.1} {low:.1}V{high:.1}{caps}")
+            })
+            .collect();
+        if !bars.is_empty() {
+            error_bar(canvas, &bars, colour);
         }
     }
 }
