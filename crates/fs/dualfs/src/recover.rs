@@ -64,8 +64,8 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
 /// damaged set looks like the end of the log; but the next one is written only when it is durable. A later epoch than that of
 /// the newest checkpoint has what a mount has left that was cut off before its own.
 fn end_is_end(core: &Core, from: Start) -> Result<()> {
-    for (seg, from) in [(core.log.seg, core.log.offset), (core.log.next_seg, 0)] {
-        for at in from..core.geom.seg_blocks() {
+    for (seg, first) in [(core.log.seg, core.log.offset), (core.log.next_seg, 0)] {
+        for at in first..core.geom.seg_blocks() {
             let Some(p) = summary::read(&*core.dev, &core.geom, seg, at)? else { continue };
             let (epoch, set) = (p.head.epoch.get(), p.head.set.get());
             let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
