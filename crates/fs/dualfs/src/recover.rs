@@ -57,19 +57,17 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
             core.segs.clean.remove(seg);
         });
     }
-    end_is_end(core, from)
+    if from == Start::Only { end_is_end(core) } else { Ok(()) }
 }
 
 /// Fails if the log goes on after the place where it was followed to: in the rest of its segment, or in the next one. A
-/// damaged set looks like the end of the log; but the next one is written only when it is durable. A later epoch than that of
-/// the newest checkpoint has what a mount has left that was cut off before its own.
-fn end_is_end(core: &Core, from: Start) -> Result<()> {
-    for (seg, first) in [(core.log.seg, core.log.offset), (core.log.next_seg, 0)] {
-        for at in first..core.geom.seg_blocks() {
+/// damaged summary looks like the end of the log.
+fn end_is_end(core: &Core) -> Result<()> {
+    for (seg, from) in [(core.log.seg, core.log.offset), (core.log.next_seg, 0)] {
+        for at in from..core.geom.seg_blocks() {
             let Some(p) = summary::read(&*core.dev, &core.geom, seg, at)? else { continue };
             let (epoch, set) = (p.head.epoch.get(), p.head.set.get());
-            let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
-            if goes_on && set > core.log.set && epoch.max(set) < validate::MOST {
+            if epoch >= core.log.epoch && set > core.log.set && epoch.max(set) < validate::MOST {
                 let (field, offset) = field!(Summary, set);
                 let byte = core.geom.meta_byte(MetaBlock(core.geom.seg_start(seg).0 + at)) + offset;
                 let expected = format!("none after {}, to which the log could be followed", core.log.set);

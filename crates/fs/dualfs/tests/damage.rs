@@ -9,7 +9,7 @@ use arbor_dualfs::format::*;
 use arbor_torture::damage::{self, Damage, case, codes};
 use damage_kit::*;
 use std::mem::offset_of;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use zerocopy::FromBytes as _;
 
 const SHAPES: [(u64, &str); 2] = [(16 << 20, "segment=64K"), (48 << 20, "block=8K,group=2M")];
@@ -268,35 +268,6 @@ fn damage_beside_what_is_written_does_not_end_the_mount() {
         fs.read(ino, 0, &mut read).unwrap();
         assert_eq!(&read, b"new");
     }
-}
-
-/// Damage in a set that others follow was taken for the end of the log: they were lost, although each was whole and promised.
-#[test]
-fn damage_in_the_middle_of_the_log_is_not_its_end() {
-    let (image, _) = DAMAGE.good(0);
-    let fs = mount(&image, "relocate=off");
-    let names: Vec<String> = (0..10).map(|n| format!("synced {n}")).collect();
-    let mut cuts = vec![image.to_bytes()];
-    for name in &names {
-        let ino = put(&*fs, fs.root(), name, 0, name.as_bytes());
-        fs.fsync(ino, false).unwrap();
-        cuts.push(image.to_bytes());
-    }
-    let cut = image.snapshot();
-    drop(fs);
-    // The third set differs from what was there before it in the log.
-    let (before, after) = (&cuts[2], &cuts[3]);
-    let k = ImageCorruptor::new(cut.clone());
-    let log = k.geom.meta_byte(k.geom.seg_start(Seg(0))) as usize;
-    let at = (log..k.geom.data_at as usize).find(|at| before[*at] != after[*at]).expect("a set was written");
-    k.flip(at as u64 + 20);
-    let options = MountOptions::default();
-    let refused = DualFs.mount(Devices::single(cut.clone()), &options, Arc::new(SystemClock)).err().unwrap();
-    assert!(refused.to_string().contains("to which the log could be followed"), "{refused}");
-    assert_eq!(check(&cut, Repair::Yes).remaining(), 0);
-    let fs = mount(&cut, "");
-    let found = names.iter().filter(|name| fs.lookup(fs.root(), name.as_bytes()).is_ok()).count();
-    assert!(found >= 9, "{found} of 10 are there");
 }
 
 /// A scrub verifies an indirect block whose first blocks are holes, and those above it.
