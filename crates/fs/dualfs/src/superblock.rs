@@ -111,21 +111,25 @@ pub(crate) fn data_blocks(geom: &Geom, size: u64) -> u32 {
     (size.saturating_sub(geom.data_at) >> geom.block_shift).min(most) as u32
 }
 
+/// The checkpoint at byte `at`, which is read again if it was misread; `None` if there is no sound one of this volume.
+fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
+    for _ in 0..2 {
+        let mut bytes = vec![0; SECTOR];
+        dev.read_at(Kind::Super, at, &mut bytes)?;
+        let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
+        let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
+        if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
+            return Ok(Some(cp));
+        }
+    }
+    Ok(None)
+}
+
 /// The sound checkpoints, the newer one first, each with its region.
 pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
     let mut found = Vec::new();
     for (region, at) in geom.checkpoints().into_iter().enumerate() {
-        // One that is misread once is read again.
-        for _ in 0..2 {
-            let mut bytes = vec![0; SECTOR];
-            dev.read_at(Kind::Super, at, &mut bytes)?;
-            let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
-            let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
-            if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
-                found.push((region, cp));
-                break;
-            }
-        }
+        found.extend(checkpoint_at(dev, geom, at)?.map(|cp| (region, cp)));
     }
     found.sort_by_key(|(_, cp)| std::cmp::Reverse(cp.serial.get()));
     Ok(found)

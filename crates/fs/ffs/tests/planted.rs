@@ -5,11 +5,10 @@
 
 use arbor_ffs::Ffs;
 use arbor_ffs::planted::{Flaw, plant};
-use arbor_torture::faults;
 use arbor_torture::machine::{Plan, crash};
-use arbor_torture::planted::{Planted, found};
+use arbor_torture::planted::{Planted, explore_faults, found};
 use arbor_torture::tally::Tally;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const PLANTED: Planted<Flaw> =
     Planted { engine: &Ffs, all: Flaw::ALL, plant, hidden: &HIDDEN, lines: include_str!("planted.txt"), note: |_| {} };
@@ -35,8 +34,7 @@ fn look(flaw: Option<Flaw>, time: Duration) -> Tally {
         tally.add(crash(&Ffs, &plan, &mut |t| found(t) == 0));
     }
     if flaw.is_none_or(|f| Flaw::FAULTS.contains(&f)) {
-        let began = Instant::now();
-        tally.add(faults::run(&Ffs, 1, u64::MAX, &mut |t| found(t) == 0 && began.elapsed() < time));
+        tally.add(explore_faults(&Ffs, time));
     }
     tally
 }

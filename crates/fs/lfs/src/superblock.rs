@@ -95,14 +95,18 @@ pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
     )))
 }
 
-/// The checkpoint at byte `at`; `None` if there is no sound one of this volume.
+/// The checkpoint at byte `at`, which is read again if it was misread; `None` if there is no sound one of this volume.
 fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
-    let mut bytes = vec![0; SECTOR];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { return Ok(None) };
-    let sound =
-        cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(cp.crc.get());
-    Ok(sound.then_some(cp))
+    for _ in 0..2 {
+        let mut bytes = vec![0; SECTOR];
+        dev.read_at(Kind::Super, at, &mut bytes)?;
+        let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
+        let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
+        if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
+            return Ok(Some(cp));
+        }
+    }
+    Ok(None)
 }
 
 /// The sound checkpoints, the newer one first, each with its region.

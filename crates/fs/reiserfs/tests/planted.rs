@@ -7,12 +7,10 @@ mod damage_kit;
 
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::planted::{Flaw, plant};
-use arbor_torture::faults;
 use arbor_torture::generate::Profile;
-use arbor_torture::planted::{Planted, explore, found};
+use arbor_torture::planted::{Planted, explore, explore_faults};
 use arbor_torture::tally::Tally;
 use damage_kit::node_in_a_file;
-use std::time::Instant;
 
 const PLANTED: Planted<Flaw> =
     Planted { engine: &ReiserFs, all: Flaw::ALL, plant, hidden: &[], lines: include_str!("planted.txt"), note: |_| {} };
@@ -34,10 +32,7 @@ fn every_planted_mistake_is_found() {
             Some(Flaw::FreshAfterRecord | Flaw::PreservedEarly | Flaw::MoveNotTold | Flaw::WrittenOver) => {
                 explore(&ReiserFs, "ordering=preserve", &PROFILES, time)
             }
-            Some(Flaw::CleanUnflushed) => {
-                let began = Instant::now();
-                faults::run(&ReiserFs, 1, u64::MAX, &mut |t| found(t) == 0 && began.elapsed() < time)
-            }
+            Some(Flaw::CleanUnflushed) => explore_faults(&ReiserFs, time),
             Some(_) => explore(&ReiserFs, "", &PROFILES, time),
             None => {
                 node_in_a_file();

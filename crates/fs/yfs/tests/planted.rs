@@ -10,10 +10,9 @@ mod small_cache;
 
 use arbor_torture::concurrent::run;
 use arbor_torture::crash::Explored;
-use arbor_torture::faults;
 use arbor_torture::grow::Grow;
 use arbor_torture::machine::{Plan, crash};
-use arbor_torture::planted::{Planted, Row, counting, found};
+use arbor_torture::planted::{Planted, Row, counting, explore_faults, found};
 use arbor_torture::repair::Repairs;
 use arbor_torture::tally::Tally;
 use arbor_yfs::Yfs;
@@ -67,19 +66,13 @@ fn scheduled(flaw: Option<Flaw>, time: Duration) -> Tally {
     })
 }
 
-/// Faults of the device, until one shows the mistake.
-fn faulty(time: Duration) -> Tally {
-    let began = Instant::now();
-    faults::run(&Yfs, 1, u64::MAX, &mut |t| found(t) == 0 && began.elapsed() < time)
-}
-
 #[test]
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(
         |flaw| !Flaw::GROWTH_AND_REPAIR.contains(&flaw) && !Flaw::SMALL_CACHE.contains(&flaw),
         |flaw, time| {
             if flaw.is_some_and(|f| Flaw::FAULTS.contains(&f)) {
-                return faulty(time);
+                return explore_faults(&Yfs, time);
             }
             let mut tally = Tally::default();
             if flaw.is_none_or(|f| !Flaw::CONCURRENT.contains(&f)) {

@@ -7,6 +7,7 @@
 
 use crate::config::Config;
 use crate::crash::try_explore;
+use crate::faults;
 use crate::generate::Profile;
 use crate::line;
 use crate::run;
@@ -150,6 +151,12 @@ pub fn explore_volumes(engine: &dyn Engine, volumes: &[Config], time: Duration) 
         seed += 1000;
     }
     tally
+}
+
+/// Lets faults of the device strike until one shows a mistake or the time is up.
+pub fn explore_faults(engine: &dyn Engine, time: Duration) -> Tally {
+    let began = Instant::now();
+    faults::run(engine, 1, u64::MAX, &mut |tally| found(tally) == 0 && began.elapsed() < time)
 }
 
 fn name(flaw: Option<impl Debug>) -> String {
