@@ -14,6 +14,7 @@ use crate::summary::{self, Parsed};
 use crate::validate;
 use crate::volume::{Core, State};
 use arbor_base::cache::Name;
+use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
@@ -44,7 +45,11 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
         return Ok(());
     }
     core.checkpoint.clean = 0.into();
-    while let Some((set, end)) = next_set(core, from)? {
+    let stop = loop {
+        let (set, end) = match next_set(core, from)? {
+            Next::Set(set, end) => (set, end),
+            Next::Stop(at) => break at,
+        };
         let is_of_checkpoint = set.last().is_some_and(|(_, p)| p.head.flags.get() & IFILE_ONLY != 0);
         if is_of_checkpoint {
             // Written for a checkpoint that is missing: all of it is dead already.
@@ -56,51 +61,92 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
         core.log.busy().into_iter().for_each(|seg| {
             core.segs.clean.remove(seg);
         });
-    }
-    if from == Start::Only { end_is_end(core) } else { Ok(()) }
+    };
+    end_is_end(core, stop, from)
 }
 
 /// Fails if the log goes on after the place where it was followed to: in the rest of its segment, or in the next one. A
-/// damaged summary looks like the end of the log.
-fn end_is_end(core: &Core) -> Result<()> {
-    for (seg, from) in [(core.log.seg, core.log.offset), (core.log.next_seg, 0)] {
-        for at in from..core.geom.seg_blocks() {
-            let Some(p) = summary::read(&*core.dev, &core.geom, seg, at)? else { continue };
+/// damaged summary looks like the end of the log; but what follows it was written when it was durable (DUALFS-C4). `stop`: where
+/// there should be one. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off before its own.
+fn end_is_end(core: &Core, stop: MetaBlock, from: Start) -> Result<()> {
+    let geom = &core.geom;
+    let here = (core.log.seg, core.log.offset);
+    for (seg, first) in [here, (core.log.next_seg, 0)].into_iter().filter(|f| f.1 < geom.seg_blocks()) {
+        let mut bytes = zeroed(((geom.seg_blocks() - first) as usize) << geom.block_shift);
+        core.dev.read_at(Kind::Log, geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + first)), &mut bytes)?;
+        for at in 0..geom.seg_blocks() - first {
+            let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
             let (epoch, set) = (p.head.epoch.get(), p.head.set.get());
-            if epoch >= core.log.epoch && set > core.log.set && epoch.max(set) < validate::MOST {
-                let (field, offset) = field!(Summary, set);
-                let byte = core.geom.meta_byte(MetaBlock(core.geom.seg_start(seg).0 + at)) + offset;
-                let expected = format!("none after {}, to which the log could be followed", core.log.set);
-                return Err(Corrupt::new("summary", field, byte, set, expected).into());
+            let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
+            if goes_on && set > core.log.set && epoch.max(set) < validate::MOST {
+                let (field, offset) = field!(Summary, crc);
+                let expected = format!("set {} of the log, which set {set} follows", core.log.set);
+                return Err(Corrupt::new("summary", field, geom.meta_byte(stop) + offset, "others", expected).into());
             }
         }
     }
     Ok(())
 }
 
-/// The next set, if it is complete (DUALFS-C2), and the end of the log after it.
-fn next_set(core: &Core, from: Start) -> Result<Option<(Set, LogEnd)>> {
-    let (mut end, mut set) = (core.log, Set::new());
+/// What is at the end of the log.
+enum Next {
+    /// A set that counts, and the end of the log after it.
+    Set(Set, LogEnd),
+    /// None. Its first summary that is not sound would be there.
+    Stop(MetaBlock),
+}
+
+/// The next set, if it is complete (DUALFS-C2). One that others follow was complete when they were written: its blocks are
+/// verified as any others when they are read.
+fn next_set(core: &Core, from: Start) -> Result<Next> {
+    let (mut end, mut set, mut torn) = (core.log, Set::new(), None);
     loop {
-        let mut found = partial_segment(core, &end, set.len(), from)?;
-        if found.is_none() {
-            // Its own next one follows from the summary.
-            end = end.advanced(end.next_seg);
-            found = partial_segment(core, &end, set.len(), from)?;
-        }
-        let Some(p) = found else {
+        let here = place(core, &end);
+        let counts = |part: &Found| part.is_whole || set.is_empty() || !planted(Flaw::HalfSet);
+        let Some(part) = partial_segment(core, &mut end, set.len(), from)?.filter(counts) else {
             let half = planted(Flaw::HalfSet) && !set.is_empty();
-            return Ok(half.then_some((set, core.log)));
+            return Ok(if half { Next::Set(set, core.log) } else { Next::Stop(here) });
         };
+        if !part.is_whole {
+            torn = torn.or(Some(place(core, &end)));
+        }
+        let p = part.parsed;
         end.epoch = p.head.epoch.get();
         end.offset += p.head.len.get();
         end.next_seg = Seg(p.head.next_seg.get());
         let is_last = p.head.flags.get() & LAST != 0;
         set.push((end.seg, p));
         if is_last {
-            return Ok(is_possible(core, &set).then_some((set, end)));
+            break;
         }
     }
+    match torn {
+        _ if !is_possible(core, &set) => Ok(Next::Stop(place(core, &core.log))),
+        Some(at) if !is_followed(core, end)? => is_torn(core, at, from),
+        _ => Ok(Next::Set(set, end)),
+    }
+}
+
+/// Where a partial segment at this end of the log begins, unless it is too long for the rest of its segment.
+fn place(core: &Core, end: &LogEnd) -> MetaBlock {
+    let (seg, offset) = if end.offset < core.geom.seg_blocks() { (end.seg, end.offset) } else { (end.next_seg, 0) };
+    MetaBlock(core.geom.seg_start(seg).0 + offset)
+}
+
+/// Whether a set of the same mount follows this end of the log.
+fn is_followed(core: &Core, end: LogEnd) -> Result<bool> {
+    let mut after = LogEnd { set: end.set + 1, ..end };
+    Ok(partial_segment(core, &mut after, 0, Start::Newest)?.is_some())
+}
+
+/// A crash has ended the log in that partial segment; or damage, if a checkpoint is damaged, too, as far as one can know.
+fn is_torn(core: &Core, at: MetaBlock, from: Start) -> Result<Next> {
+    if from == Start::Only {
+        let (field, offset) = field!(Summary, data_crc);
+        let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
+        return Err(Corrupt::new("summary", field, core.geom.meta_byte(at) + offset, "others", expected).into());
+    }
+    Ok(Next::Stop(at))
 }
 
 /// Whether the numbers of a set are possible. It holds the entry of each inode that is new.
@@ -112,34 +158,45 @@ fn is_possible(core: &Core, set: &Set) -> bool {
     validate::totals(&core.geom, &t).is_ok() && u64::from(t.inodes.get()) <= most && entries().all(known)
 }
 
-/// The partial segment number `index` of the next set, if it lies at this end of the log.
-fn partial_segment(core: &Core, end: &LogEnd, index: usize, from: Start) -> Result<Option<Parsed>> {
+/// A partial segment that lies at the end of the log.
+struct Found {
+    parsed: Parsed,
+    /// Its blocks have the checksum that its summary records.
+    is_whole: bool,
+}
+
+/// The partial segment number `index` of the next set, if its summary lies at this end of the log, or else in the next segment, to
+/// which the end is moved then.
+fn partial_segment(core: &Core, end: &mut LogEnd, index: usize, from: Start) -> Result<Option<Found>> {
+    let found = found_at(core, end, index, from)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    // Its own next one follows from the summary.
+    *end = end.advanced(end.next_seg);
+    found_at(core, end, index, from)
+}
+
+fn found_at(core: &Core, end: &LogEnd, index: usize, from: Start) -> Result<Option<Found>> {
     let (dev, geom, later) = (&*core.dev, &core.geom, from != Start::Newest && index == 0);
-    let mut torn = false;
+    let mut torn = None;
     for _ in 0..2 {
-        let Some(p) = summary::read(dev, geom, end.seg, end.offset)? else { continue };
-        let h = &p.head;
+        let Some(parsed) = summary::read(dev, geom, end.seg, end.offset)? else { continue };
+        let h = &parsed.head;
         let follows =
             h.epoch.get() == end.epoch || later && h.epoch.get() > end.epoch && h.epoch.get() < validate::MOST;
         let fits = follows
-            && h.set.get() == core.log.set
+            && h.set.get() == end.set
             && h.fill.get() == end.fill
             && h.index.get() as usize == index
             && goes_on(core, end, h.next_seg.get())
-            && has_its_inodes(geom, end, &p);
-        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (end.seg, end.offset), &p)?) {
-            return Ok(Some(p));
+            && has_its_inodes(geom, end, &parsed);
+        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (end.seg, end.offset), &parsed)?) {
+            return Ok(Some(Found { parsed, is_whole: true }));
         }
-        torn |= fits;
+        torn = if fits { Some(Found { parsed, is_whole: false }) } else { torn };
     }
-    // Not where a crash has ended the log, as far as one can know.
-    if torn && from == Start::Only {
-        let (field, offset) = field!(Summary, data_crc);
-        let at = geom.meta_byte(MetaBlock(geom.seg_start(end.seg).0 + end.offset));
-        let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(Corrupt::new("summary", field, at + offset, "others", expected).into());
-    }
-    Ok(None)
+    Ok(torn)
 }
 
 /// Whether the inodes of which a partial segment at this end of the log tells are in it, or free.

@@ -9,7 +9,7 @@ use arbor_dualfs::format::*;
 use arbor_torture::damage::{self, Damage, case, codes};
 use damage_kit::*;
 use std::mem::offset_of;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use zerocopy::FromBytes as _;
 
 const SHAPES: [(u64, &str); 2] = [(16 << 20, "segment=64K"), (48 << 20, "block=8K,group=2M")];
@@ -268,6 +268,52 @@ fn damage_beside_what_is_written_does_not_end_the_mount() {
         fs.read(ino, 0, &mut read).unwrap();
         assert_eq!(&read, b"new");
     }
+}
+
+/// Damage in a set that others follow was taken for the end of the log: they were lost, although each was whole and promised.
+/// A block of it is one damaged block now; without its summary the others have to be searched for.
+#[test]
+fn damage_in_the_middle_of_the_log_is_not_its_end() {
+    let (image, _) = DAMAGE.good(0);
+    let fs = mount(&image, "relocate=off");
+    let dir = fs.lookup(fs.root(), b"many").unwrap().ino;
+    let names: Vec<String> = (0..10).map(|n| format!("synced {n}")).collect();
+    let mut cuts = vec![image.to_bytes()];
+    for name in &names {
+        let ino = put(&*fs, dir, name, 0, name.as_bytes());
+        fs.fsync(ino, false).unwrap();
+        cuts.push(image.to_bytes());
+    }
+    let cut = image.snapshot();
+    drop(fs);
+    let k = ImageCorruptor::new(cut.clone());
+    let block = 1 << k.geom.block_shift;
+    let log = k.geom.meta_byte(k.geom.seg_start(Seg(0))) as usize;
+    let third = (log..k.geom.data_at as usize).step_by(block).filter(|at| {
+        let of = |n: usize| &cuts[n][*at..*at + block];
+        of(2) != of(3)
+    });
+    let mut refusals = 0;
+    for at in third {
+        let damaged = cut.snapshot();
+        damage::flip(&damaged, at as u64 + 20);
+        let mounted = DualFs.mount(Devices::single(damaged.clone()), &MountOptions::default(), Arc::new(SystemClock));
+        if let Err(refused) = mounted {
+            let says = refused.to_string();
+            assert!(
+                says.contains(&format!("at byte {:#x} ", at + SUMMARY_CRC_AT)) && says.contains("follows"),
+                "{says}"
+            );
+            refusals += 1;
+        } else {
+            drop(mounted);
+        }
+        assert_eq!(check(&damaged, Repair::Yes).remaining(), 0, "{at}");
+        let fs = mount(&damaged, "");
+        let found = names.iter().filter(|name| fs.lookup(dir, name.as_bytes()).is_ok()).count();
+        assert!(found >= 9, "{found} of 10 are there with damage at {at}");
+    }
+    assert_eq!(refusals, 1, "only that of its summary");
 }
 
 /// A scrub verifies an indirect block whose first blocks are holes, and those above it.

@@ -3,7 +3,8 @@
 //! The log is followed group by group, as long as groups are complete. A group's summaries hold the entries of the
 //! inode map and the segment usage that it changed, so only summaries are decoded; the blocks after them are read to
 //! verify their checksum. If the newer one of two checkpoints cannot be used, groups of later mounts follow, too. If one is
-//! damaged, a partial segment with wrong blocks is damage, not the end of the log.
+//! damaged, a partial segment with wrong blocks is damage, not the end of the log. A group that others follow counts even if
+//! its blocks are damaged since.
 //!
 //! Called by `mount.rs`; nothing is written. `Core::begin` then writes the first checkpoint of the mount.
 
@@ -14,6 +15,7 @@ use crate::summary::{self, Parsed};
 use crate::validate;
 use crate::volume::{Core, Totals};
 use arbor_base::cache::Name;
+use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
@@ -22,6 +24,8 @@ use arbor_base::vfs::{Ino, Result};
 struct Found {
     seg: Seg,
     parsed: Parsed,
+    /// Its blocks have the checksum that its summary records.
+    is_whole: bool,
 }
 
 /// The checkpoint from which the log is followed.
@@ -48,22 +52,29 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
         return Ok(());
     }
     core.checkpoint.clean = 0.into();
-    roll_forward(core, from)?;
-    if from == Start::Only { end_is_end(core) } else { Ok(()) }
+    let stops = roll_forward(core, from)?;
+    end_is_end(core, &stops, from)
 }
 
 /// Fails if the log goes on after the place where it was followed to: in the rest of the segment of a head, or in the next
-/// one. A damaged summary looks like the end of the log.
-fn end_is_end(core: &Core) -> Result<()> {
-    for head in core.log.heads.iter().filter(|h| h.is_open()) {
-        for (seg, from) in [(head.seg, head.offset), (head.next_seg, 0)] {
-            for offset in from..1 << (core.geom.seg_shift - core.geom.frag_shift) {
-                let Some(p) = summary::read(&*core.dev, &core.geom, seg, offset)? else { continue };
+/// one. A damaged summary looks like the end of the log; but what follows it was written when it was durable (LFS-C4). `stops`: where
+/// there should be one, for each open head. With a later epoch than the newest checkpoint's comes what a mount has left that was cut
+/// off before its own.
+fn end_is_end(core: &Core, stops: &[(usize, Frag)], from: Start) -> Result<()> {
+    let geom = &core.geom;
+    for (head, stop) in stops.iter().map(|(n, stop)| (core.log.heads[*n], *stop)) {
+        for (seg, first) in [(head.seg, head.offset), (head.next_seg, 0)].into_iter().filter(|f| f.1 < geom.seg_frags())
+        {
+            let mut bytes = zeroed(geom.bytes_of(geom.seg_frags() - first));
+            core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + first)), &mut bytes)?;
+            for at in 0..geom.seg_frags() - first {
+                let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
                 let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
-                if epoch >= core.log.epoch && group > core.log.group && epoch.max(group) < validate::MOST {
-                    let at = core.geom.byte(Frag(core.geom.seg_start(seg).0 + offset)) + field!(Summary, group).1;
-                    let expected = format!("none after {}, to which the log could be followed", core.log.group);
-                    return Err(Corrupt::new("summary", "group", at, group, expected).into());
+                let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
+                if goes_on && group > core.log.group && epoch.max(group) < validate::MOST {
+                    let (field, offset) = field!(Summary, crc);
+                    let expected = format!("group {} of the log, which group {group} follows", core.log.group);
+                    return Err(Corrupt::new("summary", field, geom.byte(stop) + offset, "others", expected).into());
                 }
             }
         }
@@ -71,9 +82,13 @@ fn end_is_end(core: &Core) -> Result<()> {
     Ok(())
 }
 
-/// Rolls the log forward in core.
-fn roll_forward(core: &mut Core, from: Start) -> Result<()> {
-    while let Some((group, log)) = next_group(core, from)? {
+/// Rolls the log forward in core; where it stops at each open head.
+fn roll_forward(core: &mut Core, from: Start) -> Result<Vec<(usize, Frag)>> {
+    loop {
+        let (group, log) = match next_group(core, from)? {
+            Next::Group(group, log) => (group, log),
+            Next::Stop(stops) => return Ok(stops),
+        };
         if group.last().is_some_and(|f| f.parsed.head.flags.get() & IFILE_ONLY == 0) {
             apply(core, &group)?;
         } else {
@@ -85,43 +100,83 @@ fn roll_forward(core: &mut Core, from: Start) -> Result<()> {
             core.segs.clean.remove(seg);
         }
     }
-    Ok(())
 }
 
-/// The next group, if it is complete, and the end of the log after it.
-fn next_group(core: &Core, from: Start) -> Result<Option<(Vec<Found>, LogHeads)>> {
+/// What is at the ends of the log.
+enum Next {
+    /// A group that counts, and the end of the log after it.
+    Group(Vec<Found>, LogHeads),
+    /// None. Where its first summary that is not sound would be, for heads that are open.
+    Stop(Vec<(usize, Frag)>),
+}
+
+fn next_group(core: &Core, from: Start) -> Result<Next> {
+    let mut stops = Vec::new();
     for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
-        let found = group_at(core, head, from)?;
-        if found.is_some() {
-            return Ok(found);
+        match group_at(core, head, from)? {
+            Next::Stop(here) => stops.extend(here),
+            found => return Ok(found),
         }
     }
-    Ok(None)
+    Ok(Next::Stop(stops))
 }
 
-/// The next group, if it begins at this head of the log and is complete (LFS-C2).
-fn group_at(core: &Core, at: usize, from: Start) -> Result<Option<(Vec<Found>, LogHeads)>> {
-    let (mut log, mut group) = (core.log, Vec::new());
+/// The next group, if it begins at this head of the log and is complete (LFS-C2). One that others follow was complete when they
+/// were written: its blocks are verified as any others when they are read.
+fn group_at(core: &Core, at: usize, from: Start) -> Result<Next> {
+    let (mut log, mut group, mut torn) = (core.log, Vec::new(), None);
     loop {
-        let mut parsed = partial_segment(core, &log, at, group.len(), from)?;
-        if parsed.is_none() {
-            log.heads[at] = Head { seg: log.heads[at].next_seg, offset: 0, fill: log.next_fill(), ..log.heads[at] };
-            parsed = partial_segment(core, &log, at, group.len(), from)?;
-        }
-        let Some(parsed) = parsed else {
+        let here = place(core, &log.heads[at]);
+        let counts = |f: &Found| f.is_whole || group.is_empty() || !planted(Flaw::HalfGroup);
+        let Some(found) = partial_segment(core, &mut log, at, group.len(), from)?.filter(counts) else {
             let half = planted(Flaw::HalfGroup) && !group.is_empty();
-            return Ok(half.then_some((group, core.log)));
+            return Ok(if half { Next::Group(group, core.log) } else { Next::Stop(vec![(at, here)]) });
         };
-        log.epoch = parsed.head.epoch.get();
+        if !found.is_whole {
+            torn = torn.or(Some(place(core, &log.heads[at])));
+        }
+        log.epoch = found.parsed.head.epoch.get();
         let head = &mut log.heads[at];
-        head.offset += parsed.head.frags.get();
-        head.next_seg = Seg(parsed.head.next_seg.get());
-        let is_last = parsed.head.flags.get() & LAST != 0;
-        group.push(Found { seg: head.seg, parsed });
+        head.offset += found.parsed.head.frags.get();
+        head.next_seg = Seg(found.parsed.head.next_seg.get());
+        let is_last = found.parsed.head.flags.get() & LAST != 0;
+        group.push(found);
         if is_last {
-            return Ok(is_possible(core, &group).then_some((group, log)));
+            break;
         }
     }
+    match torn {
+        _ if !is_possible(core, &group) => Ok(Next::Stop(vec![(at, place(core, &core.log.heads[at]))])),
+        Some(stop) if !is_followed(core, &log)? => is_torn(core, (at, stop), from),
+        _ => Ok(Next::Group(group, log)),
+    }
+}
+
+/// Where a partial segment at this head of the log begins, unless it is too long for the rest of its segment.
+fn place(core: &Core, head: &Head) -> Frag {
+    let (seg, offset) = if head.offset < core.geom.seg_frags() { (head.seg, head.offset) } else { (head.next_seg, 0) };
+    Frag(core.geom.seg_start(seg).0 + offset)
+}
+
+/// Whether a group of the same mount follows this end of the log.
+fn is_followed(core: &Core, log: &LogHeads) -> Result<bool> {
+    for head in (0..log.heads.len()).filter(|n| log.heads[*n].is_open()) {
+        let mut after = LogHeads { group: log.group + 1, ..*log };
+        if partial_segment(core, &mut after, head, 0, Start::Newest)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// A crash has ended the log in that partial segment; or damage, if a checkpoint is damaged, too, as far as one can know.
+fn is_torn(core: &Core, (head, at): (usize, Frag), from: Start) -> Result<Next> {
+    if from == Start::Only {
+        let (field, offset) = field!(Summary, data_crc);
+        let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
+        return Err(Corrupt::new("summary", field, core.geom.byte(at) + offset, "others", expected).into());
+    }
+    Ok(Next::Stop(vec![(head, at)]))
 }
 
 /// Whether the numbers of a group are possible.
@@ -133,31 +188,35 @@ fn is_possible(core: &Core, group: &[Found]) -> bool {
     counts.is_ok() && group.iter().flat_map(|f| &f.parsed.inodes).all(known)
 }
 
-/// The partial segment number `index` of the next group, if it lies at the end of this head of the log.
-fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, from: Start) -> Result<Option<Parsed>> {
+/// The partial segment number `index` of the next group, if its summary lies at the end of this head of the log, or else in its
+/// next segment, to which the head is moved then.
+fn partial_segment(core: &Core, log: &mut LogHeads, at: usize, index: usize, from: Start) -> Result<Option<Found>> {
+    let found = found_at(core, log, at, index, from)?;
+    if found.is_some() {
+        return Ok(found);
+    }
+    log.heads[at] = Head { seg: log.heads[at].next_seg, offset: 0, fill: log.next_fill(), ..log.heads[at] };
+    found_at(core, log, at, index, from)
+}
+
+fn found_at(core: &Core, log: &LogHeads, at: usize, index: usize, from: Start) -> Result<Option<Found>> {
     let later = from != Start::Newest && index == 0;
-    let (dev, geom, head, mut torn) = (&*core.dev, &core.geom, log.heads[at], false);
+    let (dev, geom, head, mut torn) = (&*core.dev, &core.geom, log.heads[at], None);
     for _ in 0..2 {
-        let Some(p) = summary::read(dev, geom, head.seg, head.offset)? else { continue };
-        let h = &p.head;
+        let Some(parsed) = summary::read(dev, geom, head.seg, head.offset)? else { continue };
+        let h = &parsed.head;
         let fits = h.group.get() == log.group
             && (h.epoch.get() == log.epoch || later && h.epoch.get() > log.epoch && h.epoch.get() < validate::MOST)
             && h.fill.get() == head.fill
             && h.index.get() as usize == index
             && goes_on(core, &head, h.next_seg.get());
-        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (head.seg, head.offset), &p)?) {
-            return Ok(Some(p));
+        let seg = head.seg;
+        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (seg, head.offset), &parsed)?) {
+            return Ok(Some(Found { seg, parsed, is_whole: true }));
         }
-        torn |= fits;
+        torn = if fits { Some(Found { seg, parsed, is_whole: false }) } else { torn };
     }
-    // Not where a crash has ended the log, as far as one can know.
-    if torn && from == Start::Only {
-        let (field, offset) = field!(Summary, data_crc);
-        let at = geom.byte(Frag(geom.seg_start(head.seg).0 + head.offset));
-        let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(Corrupt::new("summary", field, at + offset, "others", expected).into());
-    }
-    Ok(None)
+    Ok(torn)
 }
 
 /// Whether the log may go on in segment `next`: the head's recorded next one, or a clean one. A head that has just

@@ -100,6 +100,15 @@ impl ImageCorruptor {
         self.geom.byte(Frag(self.geom.seg_start(Seg(older.seg.get())).0 + older.offset.get()))
     }
 
+    /// All summaries of the log, with their byte addresses.
+    pub fn summaries(&self) -> Vec<(u64, Summary)> {
+        let mut all = Vec::new();
+        let found = &mut |s: Structure| all.extend((s.kind == "summary").then_some(s.offset));
+        Lfs.structures(&Devices::single(self.dev.clone()), found).expect("structures");
+        let read = |at: u64| (at, Summary::read_from_bytes(&self.read(at, SUMMARY)).expect("a summary"));
+        all.into_iter().map(read).collect()
+    }
+
     /// The older checkpoint is no help.
     pub fn lose_older(&self) {
         self.write(self.checkpoints()[1].0, &[0; SECTOR]);
