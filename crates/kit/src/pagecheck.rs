@@ -6,16 +6,46 @@
 
 use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::chunkdir::ChunkDirs;
-use crate::dirent::DIRBLKSIZ;
+use crate::dirent::{DIRBLKSIZ, empty_chunks};
 use crate::forest::{Spot, TreeIssue};
 use crate::inodes::InodeStore;
+use crate::issue::Node;
 use crate::lostfound::LostFound;
+use crate::machine::Machine as _;
 use crate::treecheck::{ChunkCheck as _, ChunkWay, Held, NOT_IN_USE, Names, Rec};
+use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use std::sync::Arc;
 
 /// The inode of a checker's volume.
 type InodeOf<P> = <<P as LostFound>::Core as InodeStore>::Inode;
+
+/// Which pages of a directory can be used, by the walk through its blocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DirPages {
+    count: u64,
+    /// Those from the beginning on without a hole.
+    row: u64,
+    end: u64,
+}
+
+impl DirPages {
+    /// Counts a page.
+    pub fn count(&mut self, lbn: u64) {
+        self.count += 1;
+        self.row += u64::from(lbn == self.row);
+        self.end = self.end.max(lbn.saturating_add(1));
+    }
+
+    /// How many pages the directory keeps; those of them that are missing are empty then. It ends with its last page, or, if
+    /// more would be missing than there are, before the first that is.
+    pub fn kept(&self) -> u64 {
+        if self.end.saturating_sub(self.count) <= self.count { self.end } else { self.row }
+    }
+}
+
+/// A page that was read, and the byte of the device where it lies; none for a hole.
+pub type PageRead = Option<(Arc<Vec<u8>>, u64)>;
 
 /// A checker of such directories; the walk along one path follows from that ([`ChunkWay`]).
 pub trait PageCheck: LostFound<Number = u32, Core: BlockFiles + ChunkDirs> {
@@ -25,8 +55,8 @@ pub trait PageCheck: LostFound<Number = u32, Core: BlockFiles + ChunkDirs> {
     /// Checks the inode of a number, if it is in use.
     fn check_slot(&mut self, ino: Ino) -> Result<()>;
 
-    /// A page of a directory, which may be damaged, and the byte of the device where it lies.
-    fn dir_bytes(&mut self, dir: &InodeOf<Self>, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)>;
+    /// A page of a directory, which may be damaged.
+    fn dir_bytes(&mut self, dir: &InodeOf<Self>, lbn: u64) -> Result<PageRead>;
 
     /// Changes a page of a directory.
     fn put_dir(&mut self, dir: &InodeOf<Self>, lbn: u64, bytes: Vec<u8>) -> Result<()>;
@@ -63,9 +93,9 @@ pub trait PageCheck: LostFound<Number = u32, Core: BlockFiles + ChunkDirs> {
             if n % 64 == 0 {
                 self.names_read(n as u64, dirs.len() as u64);
             }
-            let (dir, mut names) = (self.core().iget(Ino((*ino).into()))?, Names::default());
+            let (mut dir, mut names) = (self.core().iget(Ino((*ino).into()))?, Names::default());
             for lbn in 0..pages(self, &dir) {
-                check_page(self, &dir, lbn, &mut names)?;
+                check_page(self, &mut dir, lbn, &mut names)?;
             }
             self.core().hashes().remove(dir.ino());
             // One that was being removed has no `..` to be checked; if it has a name, the next pass clears it.
@@ -157,8 +187,28 @@ fn spot<P: PageCheck>(check: &mut P, dir: &InodeOf<P>, lbn: u64, byte: u64) -> S
     Spot { dir: dir.ino().0 as u32, offset: lbn << check.core().block_shift(), byte }
 }
 
-fn check_page<P: PageCheck>(check: &mut P, dir: &InodeOf<P>, lbn: u64, names: &mut Names) -> Result<()> {
-    let (old, byte) = check.dir_bytes(dir, lbn)?;
+/// Makes a page where a directory has a hole; says whether there is space for it.
+fn fill_hole<P: PageCheck>(check: &mut P, dir: &mut InodeOf<P>, lbn: u64) -> Result<bool> {
+    let (ino, size) = (Node(dir.ino().0), dir.size());
+    let offset = lbn << check.core().block_shift();
+    check.tell(TreeIssue::DirHole { ino, offset });
+    check.core().dir_new_page(dir, lbn)?;
+    match check.core().balloc(dir, lbn, size, &mut |buf, len| *buf = empty_chunks(len)) {
+        Err(Error::Errno(Errno::ENOSPC)) => {
+            check.core().cache().remove(Name::data(dir.ino(), lbn));
+            check.tell(TreeIssue::NoSpace { what: format!("directory {}", dir.ino()) });
+            Ok(false)
+        }
+        made => made.map(|()| true),
+    }
+}
+
+fn check_page<P: PageCheck>(check: &mut P, dir: &mut InodeOf<P>, lbn: u64, names: &mut Names) -> Result<()> {
+    let mut page = check.dir_bytes(dir, lbn)?;
+    if page.is_none() && fill_hole(check, dir, lbn)? {
+        page = check.dir_bytes(dir, lbn)?;
+    }
+    let Some((old, byte)) = page else { return Ok(()) };
     let (mut bytes, first) = (old.to_vec(), spot(check, dir, lbn, byte));
     for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
         check.check_chunk(first.plus(n), chunk, names);
@@ -183,7 +233,11 @@ impl<P: PageCheck> ChunkWay for P {
     fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()> {
         let dir = self.core().iget(Ino(dir.into()))?;
         for lbn in 0..pages(self, &dir) {
-            let (bytes, byte) = self.dir_bytes(&dir, lbn)?;
+            let Some((bytes, byte)) = self.dir_bytes(&dir, lbn)? else {
+                let offset = lbn << self.core().block_shift();
+                self.tell(TreeIssue::DirHole { ino: Node(dir.ino().0), offset });
+                continue;
+            };
             let spot = spot(self, &dir, lbn, byte);
             f(self, spot, &bytes);
         }
@@ -192,5 +246,26 @@ impl<P: PageCheck> ChunkWay for P {
 
     fn is_sound(&self) -> bool {
         self.has_found_nothing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(pages: &[u64]) -> u64 {
+        let mut all = DirPages::default();
+        pages.iter().for_each(|lbn| all.count(*lbn));
+        all.kept()
+    }
+
+    #[test]
+    fn a_directory_keeps_what_is_behind_few_holes() {
+        assert_eq!(kept(&[]), 0);
+        assert_eq!(kept(&[0, 1, 2]), 3);
+        assert_eq!(kept(&[0, 2]), 3);
+        assert_eq!(kept(&[1]), 2);
+        assert_eq!(kept(&[0, 1 << 31]), 1);
+        assert_eq!(kept(&[1 << 31]), 0);
     }
 }

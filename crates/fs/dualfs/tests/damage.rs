@@ -140,6 +140,7 @@ fn directories() -> Vec<Case> {
     vec![
         case(&["RootLost"], false, &["/", ""], |k| k.inode(2, |d| d.mode = 0o100644.into())),
         case(&["InodeDamaged", "RootLost"], false, &["/", ""], |k| k.flip_inode(2)),
+        case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[0] = Pointer::default())),
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[1] = Pointer::default())),
         case(&["DirChunk"], false, &["/many"], |k| k.chunk(k.block("/many", 0) + 512, &[0xab; 512])),
         case(&["Dots"], false, &[], |k| k.chunk(k.block("/a", 0), &[9])),
@@ -222,6 +223,11 @@ fn nothing_is_done(image: &MemDevice, code: &str) {
 #[test]
 fn a_lost_directory_with_many_files() {
     DAMAGE.a_lost_directory_with_many_files(|k| k.flip_inode(k.ino("/many")));
+}
+
+#[test]
+fn a_directory_without_its_first_block() {
+    DAMAGE.a_directory_without_its_first_block(|k| k.inode(k.ino("/many"), |d| d.db[0] = Pointer::default()));
 }
 
 #[test]

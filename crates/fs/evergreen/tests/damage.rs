@@ -254,6 +254,7 @@ fn directories() -> Vec<Case> {
         case(&["BeyondSize", "Unnamed"], false, &["/", ""], |k| {
             k.inode(2, |d| (d.size, d.nlink) = (0.into(), 0.into()));
         }),
+        case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.map[0] = 0.into())),
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.map[1] = 0.into())),
         case(&["DirChunk"], false, &["/many"], |k| k.write(k.block("/many", 0) + 512, &[0xab; 512])),
         case(&["Dots"], false, &[], |k| k.write(k.block("/a", 0), &[9])),
@@ -339,6 +340,11 @@ fn nothing_is_done(image: &MemDevice, code: &str) {
 #[test]
 fn a_lost_directory_with_many_files() {
     DAMAGE.a_lost_directory_with_many_files(|k| k.flip_inode(k.ino("/many")));
+}
+
+#[test]
+fn a_directory_without_its_first_block() {
+    DAMAGE.a_directory_without_its_first_block(|k| k.inode(k.ino("/many"), |d| d.map[0] = 0.into()));
 }
 
 #[test]

@@ -565,7 +565,10 @@ fn damage_in_the_middle_of_the_log_is_not_its_end() {
         let clock = std::sync::Arc::new(ManualClock::new(Time { secs: 5_000_000, nanos: 0 }));
         if let Err(e) = Lfs.mount(Devices::single(damaged.clone()), &MountOptions::default(), clock).map(drop) {
             let says = e.to_string();
-            assert!(says.contains(&format!("at byte {:#x} ", at + SUMMARY_CRC_AT)) && says.contains("follows"), "{says}");
+            assert!(
+                says.contains(&format!("at byte {:#x} ", at + SUMMARY_CRC_AT)) && says.contains("follows"),
+                "{says}"
+            );
             refusals += 1;
         }
         assert_eq!(check(&damaged, Repair::Yes).remaining(), 0, "{at}");

@@ -120,6 +120,7 @@ fn directories() -> Vec<Case> {
         case(&["BeyondSize", "Unnamed"], false, &["/a/sub"], |k| {
             k.inode(k.ino("/a/sub"), |d| (d.size, d.nlink) = (0.into(), 0.into()));
         }),
+        case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.map[0] = 0.into())),
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.map[1] = 0.into())),
         case(&["DirChunk"], false, &["/many"], |k| k.write(k.block("/many", 0) + 512, &[0xab; 512])),
         case(&["Dots"], false, &[], |k| k.write(k.block("/a", 0), &[9])),
@@ -211,6 +212,11 @@ fn a_full_volume() {
 #[test]
 fn a_lost_directory_with_many_files() {
     DAMAGE.a_lost_directory_with_many_files(|k| k.flip(k.inode_at(k.ino("/many")) + 30));
+}
+
+#[test]
+fn a_directory_without_its_first_block() {
+    DAMAGE.a_directory_without_its_first_block(|k| k.inode(k.ino("/many"), |d| d.map[0] = 0.into()));
 }
 
 #[test]

@@ -444,6 +444,24 @@ impl<K> Damage<K> {
         }
     }
 
+    /// Of the directory `/many`, whose first block `lose` takes away, the names in its other blocks stay.
+    pub fn a_directory_without_its_first_block(&self, lose: fn(&K)) {
+        for shape in 0..self.shapes.len() {
+            let (image, good) = self.good(shape);
+            lose(&(self.knife)(image.clone()));
+            assert!(self.check(&image, Repair::Yes).issues.iter().all(|i| i.repaired));
+            let now = (self.tree)(&image);
+            let files: Vec<_> = good.iter().filter(|(p, f)| p.starts_with("/many/") && f.size > 0).collect();
+            let stay = files.iter().filter(|(p, f)| now.get(*p) == Some(f)).count();
+            let found = now.keys().filter(|p| p.starts_with("/lost+found/")).count();
+            assert!(
+                stay > 0 && found > 0 && stay + found == files.len(),
+                "{shape}: {stay}, {found} of {}",
+                files.len()
+            );
+        }
+    }
+
     /// A check of one path reads what lies on it, finds nothing where there is nothing, and writes nothing.
     pub fn good_paths(&self) {
         let (image, _) = self.good(0);

@@ -13,6 +13,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, Ino, Result, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
+use arbor_kit::pagecheck::DirPages;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
 
@@ -31,8 +32,8 @@ pub(super) enum Mend {
 struct Tally {
     data: u32,
     meta: u32,
-    /// Blocks from the beginning on without a hole.
-    row: u64,
+    /// Its pages, if it is a directory.
+    pages: DirPages,
     cuts: Vec<FileBlock>,
     beyond: u64,
     bad: u64,
@@ -162,7 +163,9 @@ impl Checker<'_> {
                 t.summed.push((part, p));
             }
             (t.data, t.meta) = if is_data { (t.data + 1, t.meta) } else { (t.data, t.meta + 1) };
-            t.row += u64::from(part == FileBlock::Data(t.row));
+            if let FileBlock::Data(lbn) = part {
+                t.pages.count(lbn);
+            }
             return self.walk_table(i, part, t);
         };
         if let Some(why) = why {
@@ -205,12 +208,12 @@ impl Checker<'_> {
         if self.wary || t.beyond > 0 || !t.cuts.is_empty() {
             self.check_contents(&i, &mut t)?;
         }
-        let pages = self.core.geom.blocks_for(i.size());
-        if i.is_dir() && t.row == 0 && (pages > 0 || i.ino == ROOT) {
-            return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
+        let (pages, kept) = (self.core.geom.blocks_for(i.size()), t.pages.kept());
+        if i.is_dir() && kept == 0 && (pages > 0 || i.ino == ROOT) {
+            return self.damaged(ino.0 as u32, "it is a directory without blocks".into());
         }
-        if i.is_dir() && t.row < pages {
-            let offset = t.row << self.core.geom.block_shift;
+        if i.is_dir() && kept < pages {
+            let offset = kept << self.core.geom.block_shift;
             self.f.note(TreeIssue::DirHole { ino, offset });
             i.d.size = offset.into();
         }

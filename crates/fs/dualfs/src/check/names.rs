@@ -7,13 +7,12 @@ use crate::format::*;
 use crate::inode::LINK_MAX;
 use crate::volume::Core;
 use arbor_base::cache::FileBlock;
-use arbor_base::vfs::{CheckReport, Devices, Errno, Ino, Repair, Result, Time};
+use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result, Time};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::conclude::Concluded as _;
 use arbor_kit::inodes::InodeStore as _;
-use arbor_kit::pagecheck::PageCheck;
+use arbor_kit::pagecheck::{PageCheck, PageRead};
 use arbor_kit::treecheck::Rec;
-use std::sync::Arc;
 
 impl Checker<'_> {
     /// Finds the root directory, or makes a new one.
@@ -44,11 +43,11 @@ impl PageCheck for Checker<'_> {
         self.read_inode(ino.0 as u32)
     }
 
-    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<PageRead> {
         let part = FileBlock::Data(lbn);
         let p = self.core.pointer(dir, part)?;
         let byte = if p.is_placed() { self.core.place_of(dir, part, p)? } else { 0 };
-        Ok((self.core.part(dir, part)?.ok_or(Errno::EIO)?, byte))
+        Ok(self.core.part(dir, part)?.map(|bytes| (bytes, byte)))
     }
 
     fn put_dir(&mut self, dir: &Inode, lbn: u64, bytes: Vec<u8>) -> Result<()> {

@@ -12,6 +12,7 @@ use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Errno, Error, Ino, Result, mode};
 use arbor_kit::blockmap::BlockMap;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
+use arbor_kit::pagecheck::DirPages;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
 use zerocopy::FromBytes;
@@ -30,8 +31,8 @@ pub(super) enum Mend {
 #[derive(Default)]
 struct Tally {
     blocks: u32,
-    /// Blocks from the beginning on without a hole.
-    row: u64,
+    /// Its pages, if it is a directory.
+    pages: DirPages,
     cuts: Vec<FileBlock>,
     beyond: u64,
     bad: u64,
@@ -205,7 +206,7 @@ impl Checker<'_> {
             self.owned.insert(block);
             t.blocks += 1;
             if let FileBlock::Data(lbn) = part {
-                t.row += u64::from(lbn == t.row);
+                t.pages.count(lbn);
             }
             return self.walk_table(i, part, t);
         };
@@ -233,12 +234,13 @@ impl Checker<'_> {
         let (mut i, ino) = (found, Node(found.ino.0));
         let mut t = self.walk(&found)?;
         self.check_xattr(&mut i, &mut t)?;
-        if i.is_dir() && t.row == 0 && i.d.size.get() > 0 {
-            return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
+        let kept = t.pages.kept();
+        if i.is_dir() && kept == 0 && i.d.size.get() > 0 {
+            return self.damaged(ino.0 as u32, "it is a directory without blocks".into());
         }
-        if i.is_dir() && t.row < blocks_of(i.d.size.get()) {
-            self.f.note(TreeIssue::DirHole { ino, offset: t.row << BLOCK_SHIFT });
-            i.d.size = (t.row << BLOCK_SHIFT).into();
+        if i.is_dir() && kept < blocks_of(i.d.size.get()) {
+            self.f.note(TreeIssue::DirHole { ino, offset: kept << BLOCK_SHIFT });
+            i.d.size = (kept << BLOCK_SHIFT).into();
         }
         if i.d.kind() == mode::IFLNK && is_damaged(self.core.link_target(&i))?.is_some() {
             return self.damaged(ino.0 as u32, "it is a symbolic link without a target".into());

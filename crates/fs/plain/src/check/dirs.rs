@@ -13,7 +13,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckReport, Devices, Ino, Result};
 use arbor_kit::conclude::Concluded as _;
 use arbor_kit::lostfound::LostFound as _;
-use arbor_kit::pagecheck::PageCheck;
+use arbor_kit::pagecheck::{PageCheck, PageRead};
 use std::sync::Arc;
 
 const ROOT_INO: u32 = ROOT.0 as u32;
@@ -42,14 +42,17 @@ impl PageCheck for Checker<'_> {
         self.read_inode(ino.0 as u32)
     }
 
-    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<(Arc<Vec<u8>>, u64)> {
+    fn dir_bytes(&mut self, dir: &Inode, lbn: u64) -> Result<PageRead> {
         let (name, block) = (Name::data(dir.ino, lbn), self.core.find_block(dir, lbn)?);
         if let Some(bytes) = self.core.cache.get(name) {
-            return Ok((bytes.clone(), byte(block)));
+            return Ok(Some((bytes.clone(), byte(block))));
+        }
+        if block == 0 {
+            return Ok(None);
         }
         let bytes = Arc::new(self.core.read(self.core.check_pointer(dir.ino, block)?, 1, Kind::Dir)?);
         self.core.cache.insert(name, bytes.clone());
-        Ok((bytes, byte(block)))
+        Ok(Some((bytes, byte(block))))
     }
 
     fn put_dir(&mut self, dir: &Inode, lbn: u64, bytes: Vec<u8>) -> Result<()> {

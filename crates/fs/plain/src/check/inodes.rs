@@ -9,6 +9,7 @@ use crate::validate;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Error, Ino, Result, mode};
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
+use arbor_kit::pagecheck::DirPages;
 use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
@@ -21,8 +22,8 @@ const LOOKED_AT: u32 = 8;
 struct Tally {
     /// Blocks that it owns.
     blocks: u32,
-    /// Blocks from the beginning on without a hole.
-    row: u64,
+    /// Its pages, if it is a directory.
+    pages: DirPages,
     /// Pointers to be made 0.
     cuts: Vec<(Option<u32>, usize)>,
     beyond: u64,
@@ -48,7 +49,9 @@ impl Tally {
         } else {
             owned.insert(bit);
             self.blocks += 1;
-            self.row += u64::from(p.level == 0 && p.lbn == self.row);
+            if p.level == 0 {
+                self.pages.count(p.lbn);
+            }
             return Ok(true);
         };
         if let Some(why) = why {
@@ -153,12 +156,13 @@ impl Checker<'_> {
             }
         }
         self.check_xattr(&mut i, &mut t)?;
-        if i.is_dir() && t.row == 0 && i.d.size.get() > 0 {
-            return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
+        let kept = t.pages.kept();
+        if i.is_dir() && kept == 0 && i.d.size.get() > 0 {
+            return self.damaged(ino.0 as u32, "it is a directory without blocks".into());
         }
-        if i.is_dir() && t.row < blocks_of(i.d.size.get()) {
-            self.f.note(TreeIssue::DirHole { ino, offset: t.row << BLOCK_SHIFT });
-            i.d.size = (t.row << BLOCK_SHIFT).into();
+        if i.is_dir() && kept < blocks_of(i.d.size.get()) {
+            self.f.note(TreeIssue::DirHole { ino, offset: kept << BLOCK_SHIFT });
+            i.d.size = (kept << BLOCK_SHIFT).into();
         }
         if i.d.kind() == mode::IFLNK && is_damaged(self.core.link_target(&i).map(drop))?.is_some() {
             return self.damaged(ino.0 as u32, "it is a symbolic link without a target".into());
