@@ -208,6 +208,8 @@ pub struct Cache {
     last: u64,
     /// Eviction is suspended.
     keeps_all: bool,
+    /// Dirty buffers do not count for the memory limit.
+    limits_clean: bool,
     stats: Stats,
 }
 
@@ -229,6 +231,7 @@ impl Cache {
             dirty_limit: (limit.bytes / 4).into(),
             last: 0,
             keeps_all: false,
+            limits_clean: false,
             stats: Stats::default(),
         }
     }
@@ -258,6 +261,12 @@ impl Cache {
     pub fn keep_all(&mut self, keep: bool) {
         self.keeps_all = keep;
         self.shrink();
+    }
+
+    /// Makes the memory limit one of clean buffers alone: for a checker, whose changes all stay in core until they are written
+    /// together.
+    pub fn limit_clean(&mut self) {
+        self.limits_clean = true;
     }
 
     /// Evicts down to the limit once, even while eviction is suspended: for a call that is done with the buffers it
@@ -654,7 +663,9 @@ impl Cache {
     }
 
     fn shrink(&mut self) {
+        let clean = |c: &Cache| c.probation.bytes + c.protected.bytes <= c.limit.bytes;
         let over = |c: &Cache| c.stats.bytes as usize > c.limit.bytes || c.map.len() > c.limit.buffers;
+        let over = |c: &Cache| over(c) && !(c.limits_clean && clean(c));
         while !self.keeps_all && over(self) {
             let i = if self.probation.tail != NIL { self.probation.tail } else { self.protected.tail };
             if i == NIL {

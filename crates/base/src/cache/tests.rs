@@ -229,3 +229,16 @@ fn what_a_call_has_read_stays_until_it_ends() {
     c.keep_all(false);
     assert!(c.stats().bytes <= 10_000 && c.contains(name(99)) && !c.contains(name(0)));
 }
+
+#[test]
+fn the_limit_may_be_one_of_clean_buffers() {
+    let mut c = Cache::new(10_000);
+    c.limit_clean();
+    for i in 0..100 {
+        c.insert(Name::Block(i), Arc::new(vec![0; 1000]));
+        c.dirtied(Name::Block(i)).unwrap();
+        c.insert(Name::Block(1000 + i), Arc::new(vec![0; 1000]));
+    }
+    assert!((0..100).all(|i| c.contains(Name::Block(i))) && c.contains(Name::Block(1099)));
+    assert!((0..100).filter(|i| c.contains(Name::Block(1000 + i))).count() <= 10);
+}

@@ -123,6 +123,7 @@ impl Repairs for Checker<'_> {
 impl<'a> Checker<'a> {
     fn new(mut core: Core, f: Findings, progress: Progress<'a>) -> Checker<'a> {
         core.stay();
+        core.cache.limit_clean();
         core.opts.relocate = false;
         Checker {
             core,

@@ -226,6 +226,11 @@ fn a_lost_directory_with_many_files() {
 }
 
 #[test]
+fn a_repair_larger_than_the_cache() {
+    DAMAGE.a_repair_larger_than_the_cache(2 << 30, 20_000, |k| k.flip_inode(k.ino("/many")));
+}
+
+#[test]
 fn a_directory_without_its_first_block() {
     DAMAGE.a_directory_without_its_first_block(|k| k.inode(k.ino("/many"), |d| d.db[0] = Pointer::default()));
 }

@@ -443,6 +443,11 @@ fn a_lost_directory_with_many_files() {
 }
 
 #[test]
+fn a_repair_larger_than_the_cache() {
+    DAMAGE.a_repair_larger_than_the_cache(512 << 20, 20_000, |k| k.write(k.inode_byte(k.ino("/many")), &[7; INODE]));
+}
+
+#[test]
 fn one_path() {
     DAMAGE.good_paths();
     let one = |path, code, says, damage| DAMAGE.on_path(path, code, says, damage);

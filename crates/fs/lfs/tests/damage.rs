@@ -428,6 +428,12 @@ fn a_lost_directory_with_many_files() {
     DAMAGE.a_lost_directory_with_many_files(|k| k.put_entry(k.ino("/many"), |e| e.version = 77.into()));
 }
 
+#[test]
+fn a_repair_larger_than_the_cache() {
+    DAMAGE
+        .a_repair_larger_than_the_cache(512 << 20, 20_000, |k| k.put_entry(k.ino("/many"), |e| e.version = 77.into()));
+}
+
 /// A volume that users have filled: what has no name finds no room, and is not lost.
 #[test]
 fn a_full_volume() {

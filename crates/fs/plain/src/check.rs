@@ -81,6 +81,7 @@ impl Repairs for Checker<'_> {
 impl<'a> Checker<'a> {
     fn new(mut core: Core, f: Findings, progress: Progress<'a>) -> Checker<'a> {
         core.stay();
+        core.cache.limit_clean();
         core.log.is_repair = true;
         let found = core.sb;
         Checker { core, found, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }

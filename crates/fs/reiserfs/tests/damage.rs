@@ -731,6 +731,13 @@ fn a_lost_directory_with_many_files() {
 }
 
 #[test]
+fn a_repair_larger_than_the_cache() {
+    DAMAGE.a_repair_larger_than_the_cache(512 << 20, 20_000, |k| {
+        k.cut(k.key("/many", 0, Kind::StatData), k.key("/many", XATTR_OFFSET, Kind::StatData));
+    });
+}
+
+#[test]
 fn a_check_says_what_it_does() {
     DAMAGE.progress(&["names", "links"]);
 }

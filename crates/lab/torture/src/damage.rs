@@ -444,6 +444,27 @@ impl<K> Damage<K> {
         }
     }
 
+    /// When the directory `/many` with `count` others is lost, all of them go to lost+found, and each names another parent: more
+    /// changes than a checker's cache has room for.
+    pub fn a_repair_larger_than_the_cache(&self, size: u64, count: usize, lose: fn(&K)) {
+        let image = format(self.engine, size, "");
+        let fs = mount(self.engine, image.clone());
+        let cx = Cx { uid: 0, gid: 0 };
+        let many = fs.mkdir(&cx, fs.root(), b"many", 0o755).expect("mkdir").ino;
+        for n in 0..count {
+            fs.mkdir(&cx, many, format!("{n}").as_bytes(), 0o755).expect("mkdir");
+        }
+        fs.unmount().expect("unmount");
+        drop(fs);
+        lose(&(self.knife)(image.clone()));
+        let open = self.check(&image, Repair::Yes).issues.into_iter().find(|i| !i.repaired);
+        assert_eq!(open, None);
+        assert_eq!(self.check(&image, Repair::No).issues.first(), None);
+        let fs = mount(self.engine, image);
+        let found = fs.lookup(fs.root(), b"lost+found").expect("it was made").ino;
+        assert_eq!(below(&*fs, "", found).len(), count);
+    }
+
     /// Of the directory `/many`, whose first block `lose` takes away, the names in its other blocks stay.
     pub fn a_directory_without_its_first_block(&self, lose: fn(&K)) {
         for shape in 0..self.shapes.len() {
