@@ -44,6 +44,11 @@ impl Failure {
         }
     }
 
+    /// Whether something of the volume cannot be read.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EIO | Errno::EUCLEAN))
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Failure::Volume(vfs::Error::Io(e)) | Failure::Host(e) => e.kind(),

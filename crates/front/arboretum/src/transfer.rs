@@ -36,6 +36,8 @@ pub struct CopyStats {
     pub skipped: Vec<String>,
     /// What was not carried over because nobody has asked for it.
     pub left_out: LeftOut,
+    /// How often something of the volume could not be read; see [`CopyOptions::past_damage`].
+    pub unread: u64,
 }
 
 /// What a volume may not decide on the host unless it is told so: counts of what
@@ -69,6 +71,7 @@ impl CopyStats {
 }
 
 type ProgressFn<'a> = Box<dyn FnMut(&CopyStats, &Path) + 'a>;
+type UnreadFn<'a> = Box<dyn FnMut(&io::Error) + 'a>;
 
 /// How a tree is copied: [`Volume::copy_in_with`], [`Volume::import_tar_with`] and their like.
 pub struct CopyOptions<'a> {
@@ -78,6 +81,7 @@ pub struct CopyOptions<'a> {
     pub(crate) xattrs: bool,
     pub(crate) latest: Option<Time>,
     progress: Option<ProgressFn<'a>>,
+    unread: Option<UnreadFn<'a>>,
     stop: Option<&'a AtomicBool>,
 }
 
@@ -90,6 +94,7 @@ impl Default for CopyOptions<'_> {
             xattrs: true,
             latest: None,
             progress: None,
+            unread: None,
             stop: None,
         }
     }
@@ -144,6 +149,27 @@ impl<'a> CopyOptions<'a> {
     pub fn progress(mut self, f: impl FnMut(&CopyStats, &Path) + 'a) -> CopyOptions<'a> {
         self.progress = Some(Box::new(f));
         self
+    }
+
+    /// Goes on after what cannot be read in the volume, or in which a directory cannot be read any further, and calls `f` for
+    /// it; [`CopyStats::unread`] counts it. A file of which something is missing is left out, but for a large one in an
+    /// archive: that has zeros instead. Without this the first of them ends the copy.
+    pub fn past_damage(mut self, f: impl FnMut(&io::Error) + 'a) -> CopyOptions<'a> {
+        self.unread = Some(Box::new(f));
+        self
+    }
+
+    /// Goes on after a failure, if it is of that kind, and that is wanted.
+    pub(crate) fn pass(
+        &mut self,
+        stats: &mut CopyStats,
+        e: Failure,
+        say: impl FnOnce(Failure) -> io::Error,
+    ) -> Result<()> {
+        let Some(f) = self.unread.as_mut().filter(|_| e.is_damage()) else { return Err(e) };
+        stats.unread += 1;
+        f(&say(e));
+        Ok(())
     }
 
     /// Ends the copy soon after `flag` is set, with an error of kind `Interrupted`. A file that is
@@ -561,14 +587,25 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         frames.extend(self.one(node, name)?);
         while let Some(frame) = frames.last_mut() {
             if let Some(child) = frame.children.next() {
-                let Child { name, node } = child.map_err(|lost| lost.named(&self.at_hand.path))?;
+                let Child { name, node } = match child {
+                    Ok(child) => child,
+                    Err(lost) => {
+                        self.pass(lost.named(&self.at_hand.path).into())?;
+                        continue;
+                    }
+                };
                 if name.contains(&b'/') || matches!(&name[..], b"." | b".." | b"") {
-                    return Err(Errno::EUCLEAN.into());
+                    self.pass(Errno::EUCLEAN.into())?;
+                    continue;
                 }
                 self.at_hand.down(&name);
-                match self.one(node, Some(&name))? {
-                    Some(below) => frames.push(below),
-                    None => self.at_hand.up(),
+                match self.one(node, Some(&name)) {
+                    Ok(Some(below)) => frames.push(below),
+                    Ok(None) => self.at_hand.up(),
+                    Err(e) => {
+                        self.pass(e)?;
+                        self.at_hand.up();
+                    }
                 }
             } else if let Some(done) = frames.pop() {
                 self.lineage.leave();
@@ -578,6 +615,10 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             }
         }
         Ok(())
+    }
+
+    fn pass(&mut self, e: Failure) -> Result<()> {
+        self.options.pass(&mut self.stats, e, |e| self.at_hand.not_out(e))
     }
 
     /// Copies one name; a directory comes back to be filled.
@@ -696,7 +737,7 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             false => self.stats.left_out.owners += u64::from(self.is_foreign(handle, attr.uid, attr.gid)),
         }
         if self.options.xattrs {
-            self.attributes(node, handle, keeps_privileges)?;
+            self.attributes(node, handle, keeps_privileges).or_else(|e| self.pass(e))?;
         }
         let has_set_id = attr.mode & 0o6000 != 0;
         self.stats.left_out.set_ids += u64::from(has_set_id && !keeps_privileges);

@@ -1,6 +1,7 @@
 //! `arbor tar`.
 
 use crate::args::TarArgs;
+use crate::files::Trouble;
 use crate::image::Image;
 use crate::interrupt;
 use crate::progress::{Progress, tell_skipped};
@@ -14,7 +15,9 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let progress = Progress::copy(true);
     let stop = interrupt::flag()?;
+    let mut trouble = Trouble::new("arbor tar", &image);
     let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
+    options = options.past_damage(|e| progress.above(|| trouble.unread(e)));
     let stats = match (&args.import, &args.export) {
         (Some(file), _) => {
             let volume = image.volume(false)?;
@@ -45,7 +48,8 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     };
     progress.clear();
     tell_skipped("arbor tar", &stats);
-    Ok(())
+    drop(options);
+    trouble.end()
 }
 
 /// A new archive is its owner's alone, as the image is: what others may not read in the volume is in it.

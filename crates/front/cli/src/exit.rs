@@ -35,10 +35,15 @@ impl Exit {
 
     /// Says why, unless nobody listens.
     pub(crate) fn tell(&self, who: &str) {
-        if io_kind(&self.error) != Some(io::ErrorKind::BrokenPipe) {
+        if !is_broken_pipe(&self.error) {
             show::tell(format_args!("{who}: {}", one_line(&self.error)));
         }
     }
+}
+
+/// Whether nobody reads any more what is written.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    io_kind(error) == Some(io::ErrorKind::BrokenPipe)
 }
 
 fn io_kind(error: &anyhow::Error) -> Option<io::ErrorKind> {

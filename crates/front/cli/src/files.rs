@@ -1,6 +1,7 @@
 //! What is in a volume: `ls`, `tree`, `cat`, `stat`, `put`, `get`, `rm`, `mkdir`, `mv`, `df`, `du`.
 
 use crate::args::*;
+use crate::exit::is_broken_pipe;
 use crate::holder;
 use crate::image::Image;
 use crate::info::write_json;
@@ -45,32 +46,35 @@ fn place(image: &Image, path: &Path) -> String {
     format!("{}:{}", image.path.display(), path.display())
 }
 
-/// What a walk could not go into: it goes on, and the command fails in the end.
-struct Trouble<'a> {
+/// What a command could not read: it goes on, and fails in the end.
+pub(crate) struct Trouble<'a> {
     who: &'static str,
     image: &'a Image,
     last: Option<anyhow::Error>,
 }
 
 impl<'a> Trouble<'a> {
-    fn new(who: &'static str, image: &'a Image) -> Trouble<'a> {
+    pub(crate) fn new(who: &'static str, image: &'a Image) -> Trouble<'a> {
         Trouble { who, image, last: None }
     }
 
-    /// The entry, if there is one.
-    fn heed(&mut self, step: io::Result<WalkEntry>) -> Option<WalkEntry> {
-        let e = match step {
-            Ok(entry) => return Some(entry),
-            Err(e) => anyhow!("{}: {e}", self.image.path.display()),
-        };
+    /// What was read, if it was.
+    fn heed<T>(&mut self, step: io::Result<T>) -> Option<T> {
+        step.map_err(|e| self.unread(&e)).ok()
+    }
+
+    pub(crate) fn unread(&mut self, e: &io::Error) {
+        self.note(anyhow!("{}: {e}", self.image.path.display()));
+    }
+
+    fn note(&mut self, e: anyhow::Error) {
         if let Some(before) = self.last.replace(e) {
             show::tell(format_args!("{}: {}", self.who, show::clean(before)));
         }
-        None
     }
 
     /// The last error is the command's.
-    fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         self.last.map_or(Ok(()), Err)
     }
 }
@@ -89,7 +93,7 @@ pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
     let mut listing = Listing { args, volume: &volume, is_first: true, json: Vec::new() };
     for path in &args.paths {
         if !args.recursive || !is_dir(&volume, path) {
-            let lines = at(&image, path, list(&volume, path, args.all || args.json))?;
+            let lines = at(&image, path, list(&volume, path, args.all || args.json, &mut trouble))?;
             listing.show(path, &lines, out)?;
             continue;
         }
@@ -153,15 +157,14 @@ impl Listing<'_> {
 }
 
 /// What a directory holds, sorted; of a file itself.
-fn list(volume: &Volume, path: &Path, all: bool) -> io::Result<Vec<Line>> {
+fn list(volume: &Volume, path: &Path, all: bool, trouble: &mut Trouble<'_>) -> io::Result<Vec<Line>> {
     let meta = volume.symlink_metadata(path)?;
     let is_dir = meta.is_dir() || (meta.is_symlink() && volume.metadata(path).is_ok_and(|m| m.is_dir()));
     if !is_dir {
         return Ok(vec![Line { name: None, meta }]);
     }
     let mut lines = Vec::new();
-    for entry in volume.read_dir(path)? {
-        let entry = entry?;
+    for entry in volume.read_dir(path)?.filter_map(|entry| trouble.heed(entry)) {
         if all || !entry.name().starts_with(b".") {
             lines.push(Line::from(&entry));
         }
@@ -264,11 +267,16 @@ pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
 pub(crate) fn cat(args: &crate::args::CatArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
+    let mut trouble = Trouble::new("arbor cat", &image);
     for path in &args.paths {
-        let mut file = at(&image, path, volume.open_file(path))?;
-        copy(&mut file, out).with_context(|| place(&image, path))?;
+        let shown = at(&image, path, volume.open_file(path)).map_err(anyhow::Error::from);
+        let shown = shown.and_then(|mut file| copy(&mut file, out).with_context(|| place(&image, path)));
+        match shown {
+            Err(e) if !is_broken_pipe(&e) => trouble.note(e),
+            shown => shown?,
+        }
     }
-    Ok(())
+    trouble.end()
 }
 
 /// Copies in large pieces; a reader that has gone away stays recognisable.
@@ -410,24 +418,26 @@ pub(crate) fn put(args: &PutArgs) -> Result<()> {
 }
 
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     let (progress, stop) = (Progress::copy(true), interrupt::flag()?);
     let keeps = |what: Preserve| args.preserve.iter().any(|p| *p == what || *p == Preserve::All);
     let is_source_dir = |path: &Path| volume.symlink_metadata(path).is_ok_and(|m| m.is_dir());
-    let mut left_out = LeftOut::default();
+    let (mut left_out, mut trouble) = (LeftOut::default(), Trouble::new("arbor get", &image));
     for (source, target) in places(&args.paths, is_source_dir, Path::is_dir)? {
         let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
         if keeps(Preserve::Owner) {
             options = options.keep_owner(true);
         }
         options = options.keep_privileges(keeps(Preserve::Setid)).keep_devices(keeps(Preserve::Devices));
+        options = options.past_damage(|e| progress.above(|| trouble.unread(e)));
         let stats = volume.copy_out_with(source, &target, &mut options)?;
         tell_skipped("arbor get", &stats);
         left_out += stats.left_out;
     }
     progress.clear();
     tell_left_out("arbor get", &left_out);
-    Ok(())
+    trouble.end()
 }
 
 pub(crate) fn rm(args: &RmArgs) -> Result<()> {

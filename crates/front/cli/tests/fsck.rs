@@ -2,6 +2,8 @@
 
 mod common;
 
+use arbor_base::device::{FileDevice, OpenMode};
+use arboretum::vfs::{Devices, Structure};
 use common::{each_engine, json, ok, run_in, tree};
 use std::fs;
 
@@ -28,6 +30,55 @@ fn a_bit_that_flips_in_a_file_is_seen_where_contents_have_checksums() {
         } else {
             let what = "has no checksums on the contents of files; `arbor fsck -f` verifies its metadata";
             assert_eq!((code, err), (8, format!("arbor scrub: x.img: {engine} {what}\n")));
+        }
+    });
+}
+
+/// One inode of a directory and the contents of one file are damaged: all others come out, and what did not is told.
+#[test]
+fn what_can_be_read_comes_out_of_a_damaged_volume() {
+    each_engine(|dir, engine| {
+        let text = |n: u32| -> Vec<u8> { (n * 5000..(n + 1) * 5000).flat_map(u32::to_le_bytes).collect() };
+        fs::create_dir(dir.join("in")).unwrap();
+        for n in 0..6 {
+            fs::write(dir.join(format!("in/{n}")), text(n)).unwrap();
+        }
+        ok(dir, &["put", "x.img", "in", "/"]);
+        let mut image = fs::read(dir.join("x.img")).unwrap();
+        let mut bad = Vec::new();
+        let ino = json(dir, &["stat", "--json", "x.img", "in/1"])[0]["ino"].as_u64().unwrap();
+        let (engine_of, file) =
+            (arboretum::engine(engine).unwrap(), FileDevice::open(&dir.join("x.img"), OpenMode::ReadOnly).unwrap());
+        let found = &mut |s: Structure| {
+            // In Evergreen the last commit has it, in its master block.
+            if s.kind == "inode" && s.number == ino && engine != "evergreen" {
+                image[s.offset as usize + 5..s.offset as usize + 20].fill(0xee);
+                bad.push(1);
+            }
+        };
+        engine_of.structures(&Devices::single(file), found).unwrap();
+        if ["lfs", "dualfs"].contains(&engine) {
+            let at = image.windows(64).position(|bytes| bytes == &text(4)[10_000..10_064]).expect("its bytes");
+            image[at] ^= 1;
+            bad.push(4);
+        }
+        fs::write(dir.join("x.img"), image).unwrap();
+        let code = i32::from(!bad.is_empty());
+        let (listed, out, err) = run_in(dir, &["ls", "x.img", "in"]);
+        let is_listed = |n: &u32| *n == 4 || !bad.contains(n);
+        let names = (0..6).filter(is_listed).map(|n| format!("{n}\n")).collect::<String>();
+        assert_eq!((listed, out), (i32::from(bad.contains(&1)), names), "{engine}: {err}");
+        for args in [&["get", "x.img", "in", "out"][..], &["tar", "--export", "x.tar", "x.img"]] {
+            let (ended, _, err) = run_in(dir, args);
+            assert_eq!((ended, err.lines().count()), (code, bad.len()), "{engine}: {err}");
+            assert!(bad.iter().all(|n| err.contains(&format!("in/{n}"))), "{engine}: {err}");
+        }
+        ok(dir, &["mkfs", "-q", "-s", "64M", "y.img"]);
+        ok(dir, &["tar", "--import", "x.tar", "y.img"]);
+        ok(dir, &["get", "y.img", "in", "again"]);
+        for (n, top) in (0..6).flat_map(|n| [(n, "out"), (n, "again")]) {
+            let is_out = fs::read(dir.join(top).join(n.to_string())).ok();
+            assert_eq!(is_out, (!bad.contains(&n)).then(|| text(n)), "{engine}: {top}/{n}");
         }
     });
 }

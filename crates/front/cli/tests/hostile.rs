@@ -100,7 +100,9 @@ fn a_directory_that_lies_in_itself_ends_every_walk() {
         assert_eq!(ran.code, 1, "{args:?}: {}", ran.err);
         assert!(ran.err.contains(damage) && ran.err.lines().count() == 1, "{args:?}: {}", ran.err);
     }
-    assert!(!dir.join("x.tar").exists());
+    assert!(dir.join("out/z").exists() && dir.join("out/b/y").exists());
+    let archive = fs::read(dir.join("x.tar")).unwrap();
+    assert!(archive.windows(4).any(|bytes| bytes == b"a/z\0"));
 }
 
 #[test]

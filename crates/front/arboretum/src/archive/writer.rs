@@ -1,7 +1,7 @@
 //! A volume as a tar stream in the pax format.
 
 use crate::dir::{DirEntry, WalkEntry};
-use crate::error::Result;
+use crate::error::{Failure, Named as _, Result};
 use crate::file::next_data;
 use crate::host::device_parts;
 use crate::node::Node;
@@ -20,24 +20,32 @@ const NAME_LEN: usize = 100;
 pub(super) fn export(volume: &Volume, writer: impl Write, options: &mut CopyOptions<'_>) -> Result<CopyStats> {
     let mut export = Export {
         out: io::BufWriter::with_capacity(CHUNK, writer),
+        keep_owner: options.owner != Some(false),
+        keep_xattrs: options.xattrs,
+        options,
         stats: CopyStats::default(),
         trail: Trail::default(),
         links: HashMap::new(),
-        keep_owner: options.owner != Some(false),
-        keep_xattrs: options.xattrs,
         buf: vec![0; CHUNK],
     };
     for step in volume.walk("/")?.sorted() {
-        let WalkEntry { entry, depth, .. } = step?;
-        export.member(&entry, depth)?;
-        options.tell(&export.stats, entry.path_bytes())?;
+        let WalkEntry { entry, depth, .. } = match step {
+            Ok(entry) => entry,
+            Err(e) => {
+                export.pass(e.into(), b"")?;
+                continue;
+            }
+        };
+        export.member(&entry, depth).or_else(|e| export.pass(e, entry.path_bytes()))?;
+        export.options.tell(&export.stats, entry.path_bytes())?;
     }
     export.out.write_all(&[0; 2 * BLOCK as usize])?;
     export.out.flush()?;
     Ok(export.stats)
 }
 
-struct Export<W: Write> {
+struct Export<'a, 'o, W: Write> {
+    options: &'a mut CopyOptions<'o>,
     out: io::BufWriter<W>,
     stats: CopyStats,
     /// Where the walk is.
@@ -68,7 +76,12 @@ impl Records {
     }
 }
 
-impl<W: Write> Export<W> {
+impl<W: Write> Export<'_, '_, W> {
+    /// Goes on after a member that cannot be read. Nothing of it was written.
+    fn pass(&mut self, e: Failure, path: &[u8]) -> Result<()> {
+        self.options.pass(&mut self.stats, e, |e| e.named("archive", path))
+    }
+
     fn member(&mut self, entry: &DirEntry, depth: usize) -> Result<()> {
         let (node, kind) = (&*entry.node, entry.file_type());
         // The root has no name.
@@ -92,18 +105,32 @@ impl<W: Write> Export<W> {
             self.stats.hard_links += 1;
             return self.head(header, records, &name, &first, 0);
         }
+        self.attributes(&mut records, node).or_else(|e| self.pass(e, entry.path_bytes()))?;
+        header.set_entry_type(entry_type(kind));
+        match kind {
+            FileType::File => self.file(header, records, &name, entry)?,
+            kind => self.other(header, records, &name, (kind, node))?,
+        }
         if node.attr.nlink > 1 && kind != FileType::Dir {
             self.links.insert(node.ino(), (self.trail.keep(), entry.name().to_vec()));
         }
-        self.attributes(&mut records, node)?;
-        header.set_entry_type(entry_type(kind));
+        Ok(())
+    }
+
+    /// Anything but a regular file.
+    fn other(
+        &mut self,
+        mut header: Header,
+        records: Records,
+        name: &[u8],
+        (kind, node): (FileType, &Node),
+    ) -> Result<()> {
         match kind {
-            FileType::File => return self.file(header, records, &name, node),
             FileType::Dir => self.stats.directories += 1,
             FileType::Symlink => {
-                self.stats.symlinks += 1;
                 let target = node.fs().readlink(node.ino())?;
-                return self.head(header, records, &name, &target, 0);
+                self.stats.symlinks += 1;
+                return self.head(header, records, name, &target, 0);
             }
             _ => {
                 self.stats.special += 1;
@@ -112,7 +139,7 @@ impl<W: Write> Export<W> {
                 header.set_device_minor(minor)?;
             }
         }
-        self.head(header, records, &name, b"", 0)
+        self.head(header, records, name, b"", 0)
     }
 
     fn describe(&self, header: &mut Header, records: &mut Records, node: &Node) {
@@ -172,14 +199,19 @@ impl<W: Write> Export<W> {
     }
 
     /// A regular file; with holes in the dialect 1.0 of GNU's sparse files.
-    fn file(&mut self, header: Header, mut records: Records, name: &[u8], node: &Node) -> Result<()> {
-        self.stats.files += 1;
-        let size = node.attr.size;
-        let mut segments = segments(node)?;
+    fn file(&mut self, header: Header, mut records: Records, name: &[u8], entry: &DirEntry) -> Result<()> {
+        let size = entry.node.attr.size;
+        let mut segments = segments(&entry.node)?;
         let stored: u64 = segments.iter().map(|(_, len)| len).sum();
+        // A small one is read before anything of it is written.
+        let is_read = stored <= CHUNK as u64;
+        if is_read {
+            self.read_all(&entry.node, &segments)?;
+        }
+        self.stats.files += 1;
         if stored == size {
             self.head(header, records, name, b"", size)?;
-            return self.data(node, &segments, stored);
+            return self.data(entry, &segments, (stored, is_read));
         }
         if segments.last().is_none_or(|(offset, len)| offset + len < size) {
             // GNU tar takes the size from the end of the map.
@@ -197,21 +229,43 @@ impl<W: Write> Export<W> {
         self.head(header, records, shown, b"", map_len + stored)?;
         self.out.write_all(map.as_bytes())?;
         self.pad(map.len() as u64)?;
-        self.data(node, &segments, stored)
+        self.data(entry, &segments, (stored, is_read))
     }
 
-    fn data(&mut self, node: &Node, segments: &[(u64, u64)], stored: u64) -> Result<()> {
+    /// Fills the buffer with all data of a file.
+    fn read_all(&mut self, node: &Node, segments: &[(u64, u64)]) -> Result<()> {
+        let mut at = 0;
+        for &(offset, len) in segments {
+            let piece = self.buf.get_mut(at..at + len as usize).unwrap_or_default();
+            let n = node.fs().read(node.ino(), offset, piece)?;
+            // A file cut short meanwhile still fills the place its header promises.
+            piece.get_mut(n..).unwrap_or_default().fill(0);
+            at += len as usize;
+        }
+        Ok(())
+    }
+
+    /// `stored` bytes of data, which are in the buffer already if `is_read`.
+    fn data(&mut self, entry: &DirEntry, segments: &[(u64, u64)], (stored, is_read): (u64, bool)) -> Result<()> {
+        self.stats.bytes += stored;
+        if is_read {
+            self.out.write_all(self.buf.get(..stored as usize).unwrap_or_default())?;
+            return Ok(self.pad(stored)?);
+        }
+        let node = &entry.node;
         for &(offset, len) in segments {
             let mut done = 0;
             while done < len {
                 let want = (len - done).min(CHUNK as u64) as usize;
                 let piece = self.buf.get_mut(..want).unwrap_or_default();
-                let n = node.fs().read(node.ino(), offset + done, piece)?;
-                // A file cut short meanwhile still fills the place its header promised.
+                let read = node.fs().read(node.ino(), offset + done, piece);
+                let n = *read.as_ref().unwrap_or(&0);
                 piece.get_mut(n..).unwrap_or_default().fill(0);
-                self.out.write_all(piece)?;
+                if let Err(e) = read {
+                    self.pass(e.into(), entry.path_bytes())?;
+                }
+                self.out.write_all(self.buf.get(..want).unwrap_or_default())?;
                 done += want as u64;
-                self.stats.bytes += want as u64;
             }
         }
         Ok(self.pad(stored)?)
