@@ -10,7 +10,12 @@ pub struct Health {
     unmounted: bool,
     read_only: bool,
     damage_met: bool,
+    /// Damage that no call has failed by, in words.
+    untold: Vec<String>,
 }
+
+/// How much damage waits to be told: the rest is much the same.
+const UNTOLD: usize = 16;
 
 impl Health {
     /// For a volume that is being mounted.
@@ -85,6 +90,19 @@ impl Health {
     /// Notes that damage was met.
     pub fn note_damage(&mut self) {
         self.damage_met = true;
+    }
+
+    /// Notes damage that was met beside what a call has to do, and by which it does not fail.
+    pub fn pass_by(&mut self, damage: impl std::fmt::Display) {
+        self.damage_met = true;
+        if self.untold.len() < UNTOLD {
+            self.untold.push(damage.to_string());
+        }
+    }
+
+    /// Takes what was passed by, to be told.
+    pub fn take_untold(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.untold)
     }
 
     /// Notes that the damage met is repaired.

@@ -444,6 +444,10 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
         self.volume.peek(|core| core.health().failure())
     }
 
+    fn damage_passed_by(&self) -> Vec<String> {
+        self.volume.peek(|core| core.health().take_untold())
+    }
+
     fn fail(&self, why: &str) {
         self.volume.peek(|core| core.health().give_up(why));
     }

@@ -391,6 +391,10 @@ impl FileSystem for Guarded {
         self.fs.failure()
     }
 
+    fn damage_passed_by(&self) -> Vec<String> {
+        self.fs.damage_passed_by()
+    }
+
     fn fail(&self, why: &str) {
         self.fs.fail(why);
     }

@@ -285,6 +285,11 @@ pub trait FileSystem: Send + Sync {
     /// Why the file system has turned read-only, if it has.
     fn failure(&self) -> Option<String>;
 
+    /// Damage that was met beside what calls had to do, so that none has failed by it, since this was asked last.
+    fn damage_passed_by(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Turns the volume read-only for good, as a failed write does; for a caller that has caught a panic of a call. An
     /// earlier reason is kept.
     fn fail(&self, why: &str);

@@ -355,3 +355,9 @@ fn a_scrub_verifies_every_indirect_block() {
         assert!(matches!(&found[..], [one] if one.contains("indirect block")), "{found:?}");
     }
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

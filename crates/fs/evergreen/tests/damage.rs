@@ -569,3 +569,9 @@ fn a_volume_without_a_redo_list_is_checked_first() {
     assert!(check(&cut, Repair::Preen).issues.is_empty());
     assert!(tree(&cut) == *good);
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

@@ -492,3 +492,9 @@ fn description_and_dumps() {
         }
     }
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

@@ -631,3 +631,9 @@ fn nothing_of_an_older_volume_comes_back() {
     assert_eq!(codes(&report), ["IfileLost"], "{:#?}", report.issues);
     assert!(tree(&image) == empty);
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

@@ -240,3 +240,9 @@ fn one_path() {
     one("/a/tail", "EntryTarget", "\"tail\"", |k| k.name("/a/tail", 0, &[0xff; 4]));
     one("/a/sub/subsub", "DotDot", "subsub", |k| k.write(k.block("/a/sub/subsub", 0) + 12, &[2, 0]));
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

@@ -799,3 +799,9 @@ fn hostile(seed: u64) {
     check(&image, Repair::No);
     assert_usable(&image, &what);
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
+    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+}

@@ -21,7 +21,7 @@ mod reserve;
 use crate::format::*;
 use crate::volume::Core;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Errno, Error, Result};
+use arbor_base::vfs::Result;
 use arbor_kit::buddy::bitmap;
 
 /// Free whole blocks kept for metadata as long as data can be put into smaller free runs.
@@ -47,7 +47,7 @@ impl Core {
         }
         for i in 0..count {
             let ag = (goal_ag + i) % count;
-            if !self.space[ag].used || self.space[ag].free == 0 {
+            if !self.space[ag].used || self.space[ag].free() == 0 {
                 continue;
             }
             let at = goal.at.filter(|f| self.geom.ag_of(*f) == ag).map(|f| (f.0 - self.geom.ag_start(ag).0) as u32);
@@ -75,7 +75,7 @@ impl Core {
                 return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
             }
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     /// For data, on a volume whose last whole blocks are needed for metadata: free fragments that are not part of a
@@ -87,14 +87,10 @@ impl Core {
             return Ok(None);
         }
         for ag in (0..used).map(|i| (goal_ag + i) % used) {
-            if self.space[ag].free == 0 {
+            if self.space[ag].free() == 0 || !self.is_usable(ag)? {
                 continue;
             }
-            let runs = match self.free_runs(ag) {
-                Err(Error::Corrupt(_)) => continue,
-                runs => runs?,
-            };
-            if let Some(e) = runs.into_iter().find(|e| !e.len.is_multiple_of(len)) {
+            if let Some(e) = self.free_runs(ag)?.into_iter().find(|e| !e.len.is_multiple_of(len)) {
                 let odd = e.len % len;
                 let scrap = Extent { start: Frag(e.start.0 + u64::from(e.len - odd)), len: odd.min(want) };
                 self.take_run(ag, scrap.start, scrap.len)?;
@@ -106,6 +102,9 @@ impl Core {
 
     /// Finds a run in one AG. `whole`: all of `want` or, at the hint, at least a part; else `None`.
     fn find(&mut self, ag: u32, hint: Option<u32>, want: u32, whole: bool) -> Result<Option<(u32, u32)>> {
+        if whole && hint.is_none() && self.space[ag].is_too_fragmented(want) || !self.is_usable(ag)? {
+            return Ok(None);
+        }
         let bits = self.geom.ag_len(ag);
         let (first, last) = (self.space[ag].first_free, self.space[ag].last);
         let map = self.map(ag)?;
@@ -154,13 +153,15 @@ impl Core {
         // The summary tree knows aligned runs; on a volume this full any run will do.
         for ag in 0..count {
             if self.space[ag].free() >= want
+                && !self.space[ag].is_too_fragmented(want)
+                && self.is_usable(ag)?
                 && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| e.len >= want)
             {
                 self.take_run(ag, e.start, want)?;
                 return Ok(Extent { start: e.start, len: want });
             }
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     fn take_run(&mut self, ag: u32, start: Frag, len: u32) -> Result<()> {

@@ -68,10 +68,11 @@ impl State for Core {
 
     fn begin_call(&mut self, tries: &mut Tries) {
         self.attempt = Attempt::new(tries.in_place, !tries.singly);
+        self.space.unread = false;
     }
 
     fn has_changed(&mut self) -> bool {
-        self.tx.open
+        self.tx.has_changed()
     }
 
     /// The transaction cannot be undone, so nothing after it may be written.
@@ -81,8 +82,11 @@ impl State for Core {
 
     fn end_call<R>(&mut self, done: &Result<R>) {
         self.attempt.set_blocking(false);
-        if done.is_err() && self.tx.open {
+        if done.is_err() && self.tx.has_changed() {
             self.drop_tx();
+        } else if done.is_err() {
+            // Those before it stay.
+            self.tx.open = false;
         }
     }
 
@@ -117,7 +121,7 @@ impl Calls for Volume {
             RestartReason::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
                 // It may have been freed since it was wanted: restart, and read what is still wanted under the lock,
                 // where nobody frees or writes it.
-                Err(Error::Corrupt(_)) if !tries.in_place && !planted(Flaw::FreedBelieved) => {
+                Err(Error::Corrupt(_) | Error::Io(_)) if !tries.in_place && !planted(Flaw::FreedBelieved) => {
                     tries.in_place = true;
                     Ok(())
                 }

@@ -1,7 +1,7 @@
 //! Delayed writes: files whose dirty pages have no place on the device yet, or whose size and times are not logged.
 
 use arbor_base::cache::Write;
-use arbor_base::vfs::{Ino, Time};
+use arbor_base::vfs::{Error, Ino, Time};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -88,6 +88,16 @@ impl DelayedWrites {
         }
     }
 
+    /// Puts a file behind all others: it could not be written.
+    pub fn postpone(&mut self, ino: Ino) {
+        if let Some(d) = self.of.get_mut(&ino.0) {
+            self.order.remove(&d.order);
+            self.seq += 1;
+            d.order = self.seq;
+            self.order.insert(self.seq, ino.0);
+        }
+    }
+
     /// Drops the delayed state of a file; its pages are gone or clean.
     pub fn remove(&mut self, ino: Ino) {
         if let Some(d) = self.of.remove(&ino.0) {
@@ -146,4 +156,6 @@ pub(crate) struct DataWrites {
     pub pages: Vec<Write>,
     /// The last record bears witness to data of the next file: another record has to come first.
     pub blocked: bool,
+    /// Why a file could not be written.
+    pub unwritten: Option<Error>,
 }

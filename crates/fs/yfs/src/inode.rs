@@ -9,7 +9,7 @@ use crate::planted::{Flaw, planted};
 use crate::volume::{Core, RestartReason, Volume};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::inodes::{Change, InodeStore};
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
@@ -142,15 +142,8 @@ impl Core {
     /// Makes a new inode in the open transaction.
     pub fn inew(&mut self, ag: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Result<Inode> {
         let dir = mode & mode::IFMT == mode::IFDIR;
-        let ino = self.alloc_inode(ag, dir)?;
+        let (ino, old) = self.alloc_inode(ag, dir)?;
         let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::EIO)?;
-        let bytes = self.buffer(chunk, self.geom.chunk_size(), What::Chunk)?;
-        let (old, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
-        if old.format != Format::Free as u8 {
-            return Err(
-                Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says").into()
-            );
-        }
         let mut d = Dinode {
             magic: INODE_MAGIC.into(),
             crc: old.crc,
@@ -174,6 +167,22 @@ impl Core {
         }
         self.iput(&i)?;
         Ok(i)
+    }
+
+    /// The inode that lies where a new one is to be. None if that is damaged, or in use.
+    pub fn free_slot(&mut self, ino: Ino) -> Result<Option<Dinode>> {
+        let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::EIO)?;
+        let bytes = self.buffer(chunk, self.geom.chunk_size(), What::Chunk)?;
+        let (old, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
+        let in_use = Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says");
+        let damage = self.damaged.get(ino).cloned().or((old.format != Format::Free as u8).then_some(in_use));
+        Ok(match damage {
+            Some(c) => {
+                self.health.pass_by(c);
+                None
+            }
+            None => Some(old),
+        })
     }
 
     /// Attributes, with what delayed writes have changed.
@@ -201,7 +210,7 @@ impl Core {
         }
     }
 
-    fn ag_of_number(&self, ino: Ino) -> Result<u32> {
+    pub fn ag_of_number(&self, ino: Ino) -> Result<u32> {
         let (chunk, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
         Ok(self.geom.ag_of(self.geom.frag_of(chunk)))
     }
@@ -214,13 +223,21 @@ impl Core {
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
         let head = self.space.get(ag).map_or(0, |a| a.recovery);
-        lifetimes::load(self, head, |core, ino, twice| {
+        let loaded = lifetimes::load(self, head, |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
                 return Ok(i);
             }
             Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into())
-        })
+        });
+        // Those behind one that cannot be read wait for fsck.
+        match loaded {
+            Err(e @ (Error::Corrupt(_) | Error::Io(_))) => {
+                self.health.pass_by(e);
+                Ok(())
+            }
+            loaded => loaded,
+        }
     }
 
     /// Frees an inode whose blocks are gone.
@@ -417,7 +434,10 @@ impl Core {
 
     /// Bytes of the area that its present contents need.
     fn area_used(&mut self, i: &Inode) -> Result<usize> {
-        let size = i.d.size.get() as usize;
+        // What a delayed write has made longer needs no other place as long as the inode has room for it.
+        let delayed = self.delayed.get(i.ino).map_or(0, |x| x.size);
+        let delayed = if delayed <= self.area_len(i) as u64 { delayed } else { 0 };
+        let size = i.d.size.get().max(delayed) as usize;
         match i.format() {
             Format::Inline if i.is_dir() => self.area(i, crate::body::used_bytes),
             Format::Inline => Ok(size.min(self.geom.area())),
@@ -537,6 +557,7 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        self.need_freeing(i.ino)?;
         self.release_blocks(i)
     }
 

@@ -113,7 +113,7 @@ impl Core {
     /// YFS-A2: free counts are those of the bitmaps, and of all AGs.
     fn check_a2(&self) -> Holds {
         for (ag, map) in self.space.maps() {
-            let (free, known) = (bitmap::count_free(&map.bits, self.geom.ag_len(ag)), self.space[ag].free());
+            let (free, known) = (bitmap::count_free(&map.bits, self.geom.ag_len(ag)), self.space[ag].free);
             ensure(free == known, "YFS-A2", || format!("AG {ag} has {free} zero bits, and says {known}"))?;
             let block = self.cache.peek(Name::Block(self.geom.group_block(ag).0)).and_then(|b| b.get(HEADER..));
             let body = block.and_then(|b| GroupBody::read_from_prefix(b).ok());

@@ -8,7 +8,7 @@ use crate::{options, recover, superblock, validate};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Clock, Devices, Error, Ino, MountOptions, Result, Time};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use std::sync::Arc;
 
 /// Mounts: superblock, recovery, AG headers, recovery lists.
@@ -33,7 +33,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
         recover::is_ours(&**log, &sb, &geom)?;
     }
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
-    let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
+    let (cycle, anchor_seq, is_doubtful) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     // The log may have grown the volume.
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
@@ -43,6 +43,9 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     core.windows.set_only_ahead(!opts.windows);
     core.ways = opts.ways;
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));
+    if is_doubtful {
+        volume.core.lock().health.pass_by("blocks that the log changes were damaged, as far as one can know");
+    }
     volume.order().checkpointed_at = now;
     volume.load_ags()?;
     volume.run(|core| core.iget(Ino(sb.root.get())).map(drop))?;
@@ -52,7 +55,8 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     Ok(volume)
 }
 
-/// Replays the log unless the volume is clean, and starts an empty one.
+/// Replays the log unless the volume is clean, and starts an empty one. Returns its cycle, the counter of its anchor, and whether
+/// blocks were met that look damaged: they have right checksums now, so fsck should look.
 fn recover_log(
     dev: &dyn Device,
     log: &dyn Device,
@@ -60,7 +64,7 @@ fn recover_log(
     geom: &Geom,
     read_only: bool,
     now: Time,
-) -> Result<(u32, u64)> {
+) -> Result<(u32, u64, bool)> {
     let start = sb.log_start.get() * SECTOR;
     let clean = sb.clean.get() != 0;
     if read_only {
@@ -69,11 +73,11 @@ fn recover_log(
         if !clean && !recovered()? {
             return Err(Error::refused("the volume needs recovery: mount it for writing once, or run fsck"));
         }
-        return Ok((1, 0));
+        return Ok((1, 0, false));
     }
-    let (cycle, seq) = if clean {
+    let (cycle, seq, is_doubtful) = if clean {
         let anchor = recover::read_anchor(log, start, geom.fsid)?;
-        anchor.map_or((1 << 30, 0), |a| (Lsn(a.tail.get()).cycle(), a.seq.get()))
+        anchor.map_or((1 << 30, 0, false), |a| (Lsn(a.tail.get()).cycle(), a.seq.get(), false))
     } else {
         let replay = recover::replay(dev, log, sb, geom)?;
         if replay.anchors_lost {
@@ -86,7 +90,8 @@ fn recover_log(
             )
             .into());
         }
-        let at = (replay.cycle, replay.anchor_seq);
+        let is_doubtful = !(replay.suspect.is_empty() && replay.rotten.is_empty() && replay.shut.is_empty());
+        let at = (replay.cycle, replay.anchor_seq, is_doubtful);
         recover::write_back(dev, geom, &replay)?;
         if let Some(now) = superblock::read(dev, 0)? {
             *sb = now;
@@ -102,11 +107,12 @@ fn recover_log(
     sb.mounts = sb.mounts.get().wrapping_add(1).into();
     superblock::write(dev, 0, sb)?;
     dev.flush()?;
-    Ok((cycle, seq))
+    Ok((cycle, seq, is_doubtful))
 }
 
 impl Volume {
-    /// Reads the headers of all AGs in use, and the inode recovery lists.
+    /// Reads the headers of all AGs in use, and the inode recovery lists. An AG whose headers are damaged is in use and full, as far
+    /// as is known.
     fn load_ags(&self) -> Result<()> {
         let (geom, used) = {
             let core = self.core.lock();
@@ -114,27 +120,41 @@ impl Volume {
         };
         let len = geom.block_size();
         for group in (0..used).collect::<Vec<_>>().chunks(256) {
-            let batch =
-                group.iter().map(|&ag| Request::read(Kind::Group, geom.group_block(ag).byte(), 2 * len)).collect();
-            for (&ag, bytes) in group.iter().zip(self.dev.submit(batch).wait()) {
-                let bytes = bytes?;
-                let (a, b) = bytes.split_at(len);
-                check_block(&geom, BlockType::Group, geom.group_block(ag), a)?;
-                check_block(&geom, BlockType::Inodes, geom.inode_block(ag), b)?;
-                validate::block(BlockType::Inodes, geom.inode_block(ag), b)?;
-                let mut core = self.core.lock();
-                core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
-                core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));
-                core.attempt.set_blocking(true);
-                let r = core.load_ag(ag);
-                core.attempt.set_blocking(false);
-                r?;
+            let read = |ag: &u32| Request::read(Kind::Group, geom.group_block(*ag).byte(), 2 * len);
+            let found = self.dev.submit(group.iter().map(read).collect()).wait();
+            for (ag, bytes) in group.iter().zip(found) {
+                let mut loaded = bytes.map_err(Error::Io).and_then(|bytes| self.load_ag(*ag, &bytes));
+                if let Err(Error::Corrupt(_) | Error::Io(_)) = loaded {
+                    let again = self.dev.submit(vec![read(ag)]).wait().pop().unwrap_or_else(|| Ok(Vec::new()));
+                    loaded = again.map_err(Error::Io).and_then(|bytes| self.load_ag(*ag, &bytes));
+                }
+                if let Err(e @ (Error::Corrupt(_) | Error::Io(_))) = &loaded {
+                    let mut core = self.core.lock();
+                    core.shut(*ag, e);
+                    core.space[*ag].unknown = true;
+                } else {
+                    loaded?;
+                }
             }
         }
         self.run(|core| {
             core.lives.clear_orphans();
             (0..used).try_for_each(|ag| core.load_orphans(ag))
         })
+    }
+
+    fn load_ag(&self, ag: u32, bytes: &[u8]) -> Result<()> {
+        let mut core = self.core.lock();
+        let (geom, (a, b)) = (core.geom, bytes.split_at_checked(core.geom.block_size()).ok_or(Errno::EIO)?);
+        check_block(&geom, BlockType::Group, geom.group_block(ag), a)?;
+        check_block(&geom, BlockType::Inodes, geom.inode_block(ag), b)?;
+        validate::block(BlockType::Inodes, geom.inode_block(ag), b)?;
+        core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
+        core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));
+        core.attempt.set_blocking(true);
+        let loaded = core.load_ag(ag);
+        core.attempt.set_blocking(false);
+        loaded
     }
 
     /// Unmounts: makes everything durable and in place, empties the log, marks the superblock clean.

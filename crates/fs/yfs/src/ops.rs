@@ -155,6 +155,7 @@ impl Namespace for Core {
 
     fn remove(&mut self, dir: &Node, _name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
         let (mut dir, mut i) = (self.iget(dir.ino)?, self.iget(node.ino)?);
+        self.need_freeing(i.ino)?;
         self.begin()?;
         self.dir_remove(&mut dir, slot.key)?;
         touch_dir(&mut dir, now);
@@ -178,6 +179,7 @@ impl Namespace for Core {
             Target::Replaced(_, t) => Some(self.iget(t.ino)?),
             Target::Free(_) => None,
         };
+        target.iter().try_for_each(|t| self.need_freeing(t.ino))?;
         if m.whiteout.is_some() {
             self.need_inode()?;
         }

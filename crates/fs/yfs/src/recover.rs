@@ -24,6 +24,7 @@ use crate::superblock::geometry;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Corrupt, Location, Role, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};
+use arbor_kit::buddy::bitmap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::ops::Range;
@@ -51,6 +52,8 @@ pub struct Replay {
     pub lost: BTreeSet<u64>,
     /// Inodes that were damaged before the replay: their checksums stay wrong.
     pub rotten: BTreeSet<u64>,
+    /// AGs of which extents marked free stay in use, since a bitmap block or the header is damaged.
+    pub shut: BTreeSet<u32>,
     /// Byte of data that cannot be read and to which the last record bears witness, and why.
     pub unread: Option<(u64, std::io::Error)>,
     watch: BTreeMap<u64, Vec<Unit>>,
@@ -142,7 +145,10 @@ pub fn log_location(sb: &SuperBlock, offset: u64) -> Location {
 /// counter wins. `None` if both are damaged.
 pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<LogAnchor>> {
     let mut sectors = vec![0; 2 * SECTOR as usize];
-    log.read_at(Kind::Log, start, &mut sectors)?;
+    let mut failed = None;
+    for (at, sector) in (start..).step_by(SECTOR as usize).zip(sectors.chunks_exact_mut(SECTOR as usize)) {
+        failed = log.read_at(Kind::Log, at, sector).err().or(failed);
+    }
     let valid = sectors.chunks_exact(SECTOR as usize).filter_map(|s| {
         let (a, _) = LogAnchor::read_from_prefix(s).ok()?;
         let crc = crc_without(s.get(..64)?, offset_of!(LogAnchor, crc))?;
@@ -150,7 +156,10 @@ pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<Log
         let sane = a.seq.get() < 1 << 62 && Lsn(a.tail.get()).cycle() < 1 << 31;
         (a.magic.get() == ANCHOR_MAGIC && a.crc.get() == crc && a.fsid.get() == fsid && sane).then_some(a)
     });
-    Ok(valid.max_by_key(|a| a.seq.get()))
+    match (valid.max_by_key(|a| a.seq.get()), failed) {
+        (None, Some(e)) => Err(e.into()),
+        (found, _) => Ok(found),
+    }
 }
 
 /// Refuses a log device that is another volume's, or holds something else. An empty one passes, and one with damaged
@@ -519,7 +528,7 @@ fn load(
                 out.lost.insert(addr);
                 continue;
             };
-            if len != bytes.len() {
+            if len != bytes.len() || !is_right(geom, seal, &bytes) {
                 bytes = vec![0; len];
                 dev.read_at(Kind::Other, addr * SECTOR, &mut bytes)?;
             }
@@ -542,40 +551,108 @@ fn free_marked(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut R
             _ => {}
         }
     }
-    let mut ags = BTreeSet::new();
+    let mut ags: BTreeMap<u32, Vec<(u32, u32)>> = BTreeMap::new();
+    let mut end = 0;
     for ((start, len), location) in marked {
+        let bad = |expected| Corrupt::new("log entry", "extent", location, format_args!("{start}+{len}"), expected);
         if !geom.valid_run(Frag(start), len) {
-            let found = format_args!("{start}+{len}");
-            return Err(Corrupt::new("log entry", "extent", location, found, "a run inside an AG").into());
+            return Err(bad("a run inside an AG").into());
         }
+        if start < end {
+            return Err(bad("a run that is marked free once").into());
+        }
+        end = start + u64::from(len);
         let ag = geom.ag_of(Frag(start));
-        ags.insert(ag);
-        for frag in start..start + u64::from(len) {
-            let bit = (frag - geom.ag_start(ag).0) as u32;
-            let block = overlay(dev, geom, geom.bitmap_block(ag, bit / geom.bits_per_bitmap()), out)?;
-            let bit = (bit % geom.bits_per_bitmap()) as usize;
-            if let Some(byte) = block.get_mut(HEADER + bit / 8) {
-                *byte &= !(1 << (bit % 8));
-            }
-        }
+        ags.entry(ag).or_default().push(((start - geom.ag_start(ag).0) as u32, len));
     }
-    for ag in ags {
-        let mut left = geom.ag_len(ag);
-        let mut free = 0;
-        for n in 0..geom.bitmap_blocks {
-            let bits = left.min(geom.bits_per_bitmap());
-            left -= bits;
-            let block = overlay(dev, geom, geom.bitmap_block(ag, n), out)?;
-            let used: u32 = block.get(HEADER..).unwrap_or(&[]).iter().map(|b| b.count_ones()).sum();
-            free += geom.bits_per_bitmap().saturating_sub(used);
-        }
-        let group = overlay(dev, geom, geom.group_block(ag), out)?;
-        if let Some(field) = group.get_mut(HEADER..HEADER + 4) {
-            field.copy_from_slice(&free.to_le_bytes());
+    for (ag, runs) in ags {
+        if is_sound(dev, geom, ag, &runs, out)? {
+            free_runs(dev, geom, ag, &runs, out)?;
+        } else {
+            out.shut.insert(ag);
         }
     }
     for addr in out.watch.keys().copied().collect::<Vec<_>>() {
         out.note_change(addr);
+    }
+    Ok(())
+}
+
+/// Whether the bitmap and the header of an AG can be changed: what the log does not change itself may have been torn by another
+/// recovery, and then has its checksum with the runs as they were, or as they will be. Anything else is damage, which a new
+/// checksum would hide.
+fn is_sound(dev: &dyn Device, geom: &Geom, ag: u32, runs: &[(u32, u32)], out: &mut Replay) -> Result<bool> {
+    let maps = (0..geom.bitmap_blocks).map(|n| (geom.bitmap_block(ag, n), Some(n)));
+    for (addr, n) in maps.chain([(geom.group_block(ag), None)]) {
+        if out.buffers.contains_key(&addr.0) {
+            continue;
+        }
+        let mut bytes = vec![0; geom.block_size()];
+        let mut is_right = false;
+        for _ in 0..2 {
+            if !is_right {
+                dev.read_at(Kind::Bitmap, addr.byte(), &mut bytes)?;
+                is_right = is_block(&bytes)
+                    || n.is_some_and(|n| {
+                        [true, false].iter().any(|used| {
+                            let mut other = bytes.clone();
+                            runs.iter().for_each(|run| set_run(geom, &mut other, n, *run, *used));
+                            is_block(&other)
+                        })
+                    });
+            }
+        }
+        if !is_right {
+            return Ok(false);
+        }
+        out.buffers.insert(addr.0, (Seal::Block, bytes));
+    }
+    Ok(true)
+}
+
+/// Whether a block has its checksum.
+fn is_block(bytes: &[u8]) -> bool {
+    crc_without(bytes, CRC_AT).is_some_and(|sum| get_u32(bytes, CRC_AT) == Some(sum))
+}
+
+/// Whether all of a buffer has its checksums, as far as there are any.
+fn is_right(geom: &Geom, seal: Seal, bytes: &[u8]) -> bool {
+    match seal {
+        Seal::Super => true,
+        Seal::Block => is_block(bytes),
+        Seal::Inodes => {
+            let unused = |inode: &[u8]| get_u32(inode, 0) == Some(0);
+            bytes.chunks_exact(geom.inode_size()).all(|inode| unused(inode) || is_block(inode))
+        }
+    }
+}
+
+/// Sets the bits of a run of an AG, as far as they are in bitmap block `n`.
+fn set_run(geom: &Geom, block: &mut [u8], n: u32, (start, len): (u32, u32), used: bool) {
+    let per = geom.bits_per_bitmap();
+    let first = n.saturating_mul(per);
+    let (lo, hi) = (start.max(first), start.saturating_add(len).min(first.saturating_add(per)));
+    let bits = block.get_mut(HEADER..).unwrap_or_default();
+    if lo < hi && used {
+        bitmap::set_used(bits, lo - first, hi - lo);
+    } else if lo < hi {
+        bitmap::set_free(bits, lo - first, hi - lo);
+    }
+}
+
+fn free_runs(dev: &dyn Device, geom: &Geom, ag: u32, runs: &[(u32, u32)], out: &mut Replay) -> Result<()> {
+    let (mut left, mut free) = (geom.ag_len(ag), 0);
+    for n in 0..geom.bitmap_blocks {
+        let bits = left.min(geom.bits_per_bitmap());
+        left -= bits;
+        let block = overlay(dev, geom, geom.bitmap_block(ag, n), out)?;
+        runs.iter().for_each(|run| set_run(geom, block, n, *run, false));
+        let used: u32 = block.get(HEADER..).unwrap_or(&[]).iter().map(|b| b.count_ones()).sum();
+        free += geom.bits_per_bitmap().saturating_sub(used);
+    }
+    let group = overlay(dev, geom, geom.group_block(ag), out)?;
+    if let Some(field) = group.get_mut(HEADER..HEADER + 4) {
+        field.copy_from_slice(&free.to_le_bytes());
     }
     Ok(())
 }

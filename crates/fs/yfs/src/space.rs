@@ -23,6 +23,12 @@ pub(crate) struct Ag {
     /// Chunks with free inodes and their masks, when loaded.
     pub chunks: Option<BTreeMap<u64, u64>>,
     pub last_chunk: u64,
+    /// What says what is free in it is damaged: nothing is given away or freed there.
+    shut: bool,
+    /// Its headers could not be read at the mount: nothing about it is known.
+    pub unknown: bool,
+    /// The largest free buddy, as a power of two, when its bitmap was dropped from core; nothing is changed before it is loaded.
+    largest: Option<u8>,
 }
 
 /// The bitmap of an AG in one piece, and the indexes derived from it.
@@ -47,19 +53,43 @@ impl Ag {
             last: 0,
             chunks: None,
             last_chunk: 0,
+            shut: false,
+            unknown: false,
+            largest: None,
         }
     }
 
+    /// Fragments that can be given away.
     pub fn free(&self) -> u32 {
-        self.free
+        if self.shut { 0 } else { self.free }
     }
 
     pub fn inodes(&self) -> u32 {
         self.inodes
     }
 
+    /// Inodes that can be given away.
     pub fn inodes_free(&self) -> u32 {
+        if self.shut { 0 } else { self.inodes_free }
+    }
+
+    /// Free inodes, as its header counts them.
+    pub fn inodes_counted(&self) -> u32 {
         self.inodes_free
+    }
+
+    pub fn is_shut(&self) -> bool {
+        self.shut
+    }
+
+    /// Whether no run can be as long as that, as far as is known without its bitmap: a run of 2^(n + 2) holds a buddy of 2^(n + 1).
+    pub fn is_too_fragmented(&self, want: u32) -> bool {
+        self.largest.is_some_and(|order| u64::from(want) >= 4 << order)
+    }
+
+    /// Whether there is no buddy of that order, as far as is known without its bitmap.
+    pub fn has_no_buddy(&self, order: u8) -> bool {
+        self.largest.is_some_and(|largest| largest < order)
     }
 }
 
@@ -77,6 +107,8 @@ pub(crate) struct Space {
     /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
     blocks_known: u32,
     blocks_at: u32,
+    /// The call has passed by an AG that could not be read.
+    pub unread: bool,
 }
 
 impl Index<u32> for Space {
@@ -106,6 +138,7 @@ impl Space {
             pool: (geom.frags / 64).min(u64::from(geom.block_frags()) * 256),
             blocks_known: 0,
             blocks_at: 0,
+            unread: false,
         }
     }
 
@@ -150,6 +183,19 @@ impl Space {
         self[ag].free = free;
     }
 
+    /// Whether there is an AG of which nobody knows what is free, or can read it.
+    pub fn shuts(&self) -> bool {
+        self.unread || self.ags.iter().any(|a| a.shut)
+    }
+
+    /// Counts an AG as full, since what says what is free in it cannot be read. It is in use.
+    pub fn shut(&mut self, ag: u32) {
+        self.free -= u64::from(self[ag].free());
+        self.inodes_free -= u64::from(self[ag].inodes_free());
+        let a = &mut self[ag];
+        (a.used, a.shut) = (true, true);
+    }
+
     /// Replaces an AG that is not in use yet, or adds one.
     pub fn put_unused(&mut self, ag: u32, unused: Ag) {
         self.free += u64::from(unused.free);
@@ -172,7 +218,9 @@ impl Space {
     }
 
     pub fn freed(&mut self, ag: u32, start: u32, len: u32) {
-        self.free += u64::from(len);
+        if !self[ag].shut {
+            self.free += u64::from(len);
+        }
         let a = &mut self[ag];
         a.free += len;
         a.first_free = a.first_free.min(start);
@@ -184,7 +232,7 @@ impl Space {
     }
 
     pub fn inode_freed(&mut self, ag: u32) {
-        self.inodes_free += 1;
+        self.inodes_free += u64::from(!self[ag].shut);
         self[ag].inodes_free += 1;
     }
 
@@ -197,7 +245,8 @@ impl Space {
 
     /// Counts a freed chunk of free inodes.
     pub fn chunk_gone(&mut self, ag: u32) {
-        (self.inodes, self.inodes_free) = (self.inodes - CHUNK_INODES, self.inodes_free - CHUNK_INODES);
+        self.inodes -= CHUNK_INODES;
+        self.inodes_free -= if self[ag].shut { 0 } else { CHUNK_INODES };
         self[ag].inodes -= CHUNK_INODES as u32;
         self[ag].inodes_free -= CHUNK_INODES as u32;
     }
@@ -220,7 +269,7 @@ impl Space {
     /// Free fragments, inodes and free inodes of all AGs: recounted, and as kept.
     pub fn sums(&self) -> ([u64; 3], [u64; 3]) {
         let counted = self.ags.iter().fold([0; 3], |[a, b, c], ag| {
-            [a + u64::from(ag.free), b + u64::from(ag.inodes), c + u64::from(ag.inodes_free)]
+            [a + u64::from(ag.free()), b + u64::from(ag.inodes), c + u64::from(ag.inodes_free())]
         });
         (counted, [self.free, self.inodes, self.inodes_free])
     }
@@ -230,15 +279,17 @@ impl Space {
         if self.loaded.len() >= MAPS
             && let Some(old) = self.loaded.pop_front()
         {
-            self[old].map = None;
+            let a = &mut self[old];
+            // One without free buddies has none of the smallest either.
+            a.largest = a.map.take().map(|map| map.summary.largest().unwrap_or(0));
         }
         self.loaded.push_back(ag);
-        self[ag].map = Some(Box::new(map));
+        (self[ag].map, self[ag].largest) = (Some(Box::new(map)), None);
     }
 
     /// Drops the bitmap of an AG from core.
     pub fn forget_map(&mut self, ag: u32) {
-        self[ag].map = None;
+        (self[ag].map, self[ag].largest) = (None, None);
         self.loaded.retain(|a| *a != ag);
     }
 

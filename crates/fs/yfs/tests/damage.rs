@@ -874,3 +874,13 @@ fn an_external_log() {
     assert!(Yfs.check(Devices::single(device.clone()), &options(Repair::No), &mut |_, _, _| ()).is_err());
     Yfs.describe(&devices(), &mut |r| assert!(r.kind != Kind::Log)).expect("describe");
 }
+
+#[test]
+fn damage_costs_only_itself() {
+    arbor_torture::beside::damage_costs_only_itself(
+        &Yfs,
+        &[good(), small()],
+        &|s| s.kind == "superblock" || s.kind.starts_with("inode") && s.number == 64,
+        &[""],
+    );
+}

@@ -224,6 +224,7 @@ fn met(engine: &dyn Engine, devices: Devices) -> Vec<String> {
     }
     note(&mut met, fs.syncfs());
     note(&mut met, fs.unmount());
+    met.extend(fs.damage_passed_by());
     met
 }
 

@@ -39,6 +39,7 @@ impl Core {
         let ag = self.sb.ag_used.get();
         let geom = self.geom;
         let bs = geom.block_size();
+        self.tx.touch();
         self.sb.ag_used = (ag + 1).into();
         self.log_copy(geom.daddr(geom.ag_start(ag)))?;
         if ag > 0 {
@@ -92,7 +93,7 @@ impl Core {
     pub(super) fn log_group(&mut self, ag: u32) -> Result<()> {
         let a = &self.space[ag];
         let body = GroupBody {
-            free: a.free().into(),
+            free: a.free.into(),
             dirs: a.dirs.into(),
             frags: self.geom.ag_len(ag).into(),
             reserved: 0.into(),
@@ -104,7 +105,8 @@ impl Core {
 
     pub(super) fn log_inodes_body(&mut self, ag: u32) -> Result<()> {
         let a = &self.space[ag];
-        let body = InodesBody { total: a.inodes().into(), free: a.inodes_free().into(), recovery: a.recovery.into() };
+        let body =
+            InodesBody { total: a.inodes().into(), free: a.inodes_counted().into(), recovery: a.recovery.into() };
         let block = self.geom.inode_block(ag);
         self.meta_block(self.geom.frag_of(block), BlockType::Inodes, u64::from(ag))?;
         self.write(block, Seal::Block, HEADER, body.as_bytes())
@@ -121,6 +123,37 @@ impl Core {
         self.space.map(ag).ok_or_else(|| Error::refused("bug: no map"))
     }
 
+    /// Whether something can be given away in an AG, whose bitmap is in core then. One that is damaged, or cannot be read, costs
+    /// no more than what is free there.
+    pub(crate) fn is_usable(&mut self, ag: u32) -> Result<bool> {
+        let loaded = self.load_map(ag);
+        self.is_open(ag, loaded)
+    }
+
+    /// Whether something can be given away in an AG of which something was read. Damage shuts it; what cannot be read now may be
+    /// read later.
+    pub(crate) fn is_open<R>(&mut self, ag: u32, read: Result<R>) -> Result<bool> {
+        match read {
+            Ok(_) => Ok(!self.space[ag].is_shut()),
+            Err(e @ Error::Corrupt(_)) => {
+                self.shut(ag, &e);
+                Ok(false)
+            }
+            Err(Error::Io(_)) => {
+                self.space.unread = true;
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Counts an AG as full from now on, and lets fsck look.
+    pub(crate) fn shut(&mut self, ag: u32, why: &Error) {
+        self.health.pass_by(why);
+        self.tx.touch();
+        self.space.shut(ag);
+    }
+
     fn load_map(&mut self, ag: u32) -> Result<()> {
         if self.space.map(ag).is_some() {
             return Ok(());
@@ -135,7 +168,7 @@ impl Core {
         bits.truncate(len.div_ceil(32) as usize * 4);
         let summary = Summary::build(&bits, len);
         let free = bitmap::count_free(&bits, len);
-        let known = self.space[ag].free();
+        let known = self.space[ag].free;
         let own = self.geom.ag_meta_frags();
         if self.space[ag].used && !bitmap::all_used(&bits, 0, own.min(len)) {
             let at = self.geom.bitmap_block(ag, 0).byte();
@@ -159,6 +192,8 @@ impl Core {
             let (found, expected) = if used { ("used bits", "free bits") } else { ("free bits", "used bits") };
             return Err(Corrupt::new("AG bitmap block", "bits", at, found, expected).into());
         }
+        self.tx.touch();
+        let map = self.map(ag)?;
         if used {
             bitmap::set_used(&mut map.bits, start, len);
             map.summary.used(&map.bits, start, len);

@@ -4,7 +4,7 @@ use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
 use crate::volume::Core;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use std::collections::BTreeMap;
 use std::mem::size_of;
 
@@ -35,39 +35,67 @@ impl Core {
         ((drawn ^ drawn >> 32) as u32) % used
     }
 
-    /// Takes a free inode in `ag` if possible, else in another.
-    pub fn alloc_inode(&mut self, ag: u32, dir: bool) -> Result<Ino> {
+    /// Takes a free inode in `ag` if possible, else in another; and what lies in its place.
+    pub fn alloc_inode(&mut self, ag: u32, dir: bool) -> Result<(Ino, Dinode)> {
         let count = self.geom.ag_count;
         for i in 0..count {
             let ag = (ag + i) % count;
             if !self.space[ag].used {
                 continue;
             }
-            if self.space[ag].inodes_free() > 0 || self.may_grow_inodes() && self.new_chunk(ag)? {
-                return self.take_inode(ag, dir);
+            let has_some = self.space[ag].inodes_free() > 0 && self.has_chunks(ag)?;
+            if has_some || self.may_grow_inodes() && self.new_chunk(ag)? {
+                let before = self.tx.changes();
+                match self.take_inode(ag, dir) {
+                    Err(Error::Io(_)) if self.tx.changes() == before => self.space.unread = true,
+                    Ok(None) => {}
+                    taken => return taken?.ok_or_else(|| Errno::EIO.into()),
+                }
             }
         }
         if self.sb.ag_used.get() < count {
             let ag = self.init_ag()?;
-            return self.take_inode(ag, dir);
+            return self.take_inode(ag, dir)?.ok_or_else(|| Errno::EIO.into());
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
+    }
+
+    fn has_chunks(&mut self, ag: u32) -> Result<bool> {
+        let chunks = self.load_chunks(ag);
+        self.is_open(ag, chunks)
     }
 
     fn may_grow_inodes(&self) -> bool {
         self.available() >= u64::from(self.geom.chunk_frags())
     }
 
-    fn take_inode(&mut self, ag: u32, dir: bool) -> Result<Ino> {
+    /// Takes a free inode of an AG, if there is one that can be used. One that is damaged, or in use whatever the chunk's mask says,
+    /// is taken too, and left alone until fsck looks.
+    fn take_inode(&mut self, ag: u32, dir: bool) -> Result<Option<(Ino, Dinode)>> {
         self.load_chunks(ag)?;
+        let step = self.geom.inode_size() as u64 / SECTOR;
+        loop {
+            let a = &self.space[ag];
+            let chunks = a.chunks.as_ref();
+            let found = chunks.and_then(|all| all.get_key_value(&a.last_chunk).or_else(|| all.first_key_value()));
+            let Some((&chunk, &mask)) = found else { return Ok(None) };
+            let n = mask.trailing_zeros();
+            let ino = Ino(chunk + u64::from(n) * step);
+            let old = self.free_slot(ino)?;
+            self.take_slot(ag, chunk, mask & !(1 << n))?;
+            let Some(old) = old else { continue };
+            if dir {
+                self.space[ag].dirs += 1;
+                self.log_group(ag)?;
+            }
+            return Ok(Some((ino, old)));
+        }
+    }
+
+    fn take_slot(&mut self, ag: u32, chunk: u64, mask: u64) -> Result<()> {
+        self.tx.touch();
         let a = &mut self.space[ag];
-        let at = self.geom.inode_block(ag).byte();
         let chunks = a.chunks.get_or_insert_default();
-        let Some((&chunk, &mask)) = chunks.get_key_value(&a.last_chunk).or_else(|| chunks.first_key_value()) else {
-            return Err(Corrupt::new("AG inode block", "free", at, a.inodes_free(), 0).into());
-        };
-        let n = mask.trailing_zeros();
-        let mask = mask & !(1 << n);
         if mask == 0 {
             chunks.remove(&chunk);
         } else {
@@ -75,12 +103,20 @@ impl Core {
         }
         a.last_chunk = chunk;
         self.space.inode_taken(ag);
-        self.set_mask(ag, chunk, mask)?;
-        if dir {
-            self.space[ag].dirs += 1;
-            self.log_group(ag)?;
+        self.set_mask(ag, chunk, mask)
+    }
+
+    /// Fails unless an inode can be freed, or put on the recovery list: asked before anything is changed.
+    pub fn need_freeing(&mut self, ino: Ino) -> Result<()> {
+        let ag = self.ag_of_number(ino)?;
+        let at = self.geom.inode_block(ag);
+        self.meta_block(self.geom.frag_of(at), BlockType::Inodes, ag.into())?;
+        if self.space[ag].unknown {
+            return Err(
+                Corrupt::new("AG group block", "crc", self.geom.group_block(ag).byte(), "another", "one").into()
+            );
         }
-        Ok(Ino(chunk + u64::from(n) * (self.geom.inode_size() as u64 / SECTOR)))
+        self.load_chunks(ag)
     }
 
     /// Frees an inode; a chunk that is all free is freed too, unless it is the AG's last one with free inodes.
@@ -95,6 +131,7 @@ impl Core {
         };
         let n = at / self.geom.inode_size();
         let mask = u64::from_le_bytes(old) | 1 << n;
+        self.tx.touch();
         self.space.inode_freed(ag);
         let chunks = self.space[ag].chunks.get_or_insert_default();
         chunks.insert(chunk.0, mask);
@@ -123,9 +160,15 @@ impl Core {
             return Ok(false);
         }
         let order = frags.trailing_zeros() as u8;
+        if self.space[ag].has_no_buddy(order) || !self.is_usable(ag)? {
+            return Ok(false);
+        }
         let from = self.space[ag].last.min(self.geom.ag_len(ag) - 1);
         let map = self.map(ag)?;
         let Some(at) = map.summary.find(&map.bits, order, from) else { return Ok(false) };
+        if !self.has_chunks(ag)? {
+            return Ok(false);
+        }
         // A large buddy may start before `from`; any multiple of the chunk inside it will do.
         let last = self.space[ag].last;
         self.set_bits(ag, at, frags, true)?;
@@ -176,7 +219,8 @@ impl Core {
         }
         // Inodes are counted down from these.
         let a = &self.space[ag];
-        for (field, found, expected) in [("total", a.inodes(), chunks * CHUNK_INODES), ("free", a.inodes_free(), free)]
+        for (field, found, expected) in
+            [("total", a.inodes(), chunks * CHUNK_INODES), ("free", a.inodes_counted(), free)]
         {
             if u64::from(found) != expected {
                 return Err(Corrupt::new("AG inode block", field, at, found, expected).into());

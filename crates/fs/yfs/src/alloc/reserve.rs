@@ -11,6 +11,11 @@ impl Core {
         self.space.free().saturating_sub(self.delayed.reserved() + self.space.pool())
     }
 
+    /// Why there is no space: where something could not be read nobody knows.
+    pub(crate) fn no_space(&self) -> Error {
+        if self.space.unread { Errno::EIO } else { Errno::ENOSPC }.into()
+    }
+
     /// Fails with `ENOSPC` unless `frags` are available; if extents are still to be freed, gives the call up for that
     /// first.
     pub fn need_space(&mut self, frags: u64) -> Result<()> {
@@ -21,7 +26,7 @@ impl Core {
         if self.is_freeing() || self.delayed.reserved() > 0 {
             return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     /// Fails with `ENOSPC` unless an inode can be made; asked before the transaction begins.
@@ -31,7 +36,7 @@ impl Core {
         }
         self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
         let blocks = self.geom.chunk_frags().div_ceil(self.geom.block_frags());
-        if self.has_chunk()? { self.need_runs(4 + blocks) } else { Err(Errno::ENOSPC.into()) }
+        if self.has_chunk()? { self.need_runs(4 + blocks) } else { Err(self.no_space()) }
     }
 
     /// Whether some AG has an aligned run for an inode chunk.
@@ -41,7 +46,8 @@ impl Core {
         }
         let order = self.geom.chunk_frags().trailing_zeros() as u8;
         for ag in 0..self.geom.ag_count {
-            if self.space[ag].free() >= self.geom.chunk_frags() {
+            let enough = self.space[ag].free() >= self.geom.chunk_frags() && !self.space[ag].has_no_buddy(order);
+            if enough && self.is_usable(ag)? {
                 let map = self.map(ag)?;
                 if map.summary.largest().is_some_and(|l| l >= order) {
                     return Ok(true);
@@ -60,7 +66,7 @@ impl Core {
         if self.is_freeing() || self.delayed.reserved() + self.delayed.converting() > 0 {
             return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be
@@ -85,7 +91,7 @@ impl Core {
         if self.is_freeing() {
             return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in
@@ -111,11 +117,7 @@ impl Core {
         let (mut found, from) = (0, self.space.blocks_at());
         for ag in (0..used).map(|i| (from + i) % used) {
             if found < most && self.space[ag].free() >= len {
-                let here = match self.count_blocks(ag, most - found) {
-                    // Damage of the AG is reported when somebody allocates there.
-                    Err(Error::Corrupt(_)) => 0,
-                    here => here?,
-                };
+                let here = if self.is_usable(ag)? { self.count_blocks(ag, most - found)? } else { 0 };
                 if found == 0 && here > 0 {
                     self.space.set_blocks_at(ag);
                 }
@@ -148,7 +150,7 @@ impl Core {
             return Ok(true);
         }
         for ag in 0..self.geom.ag_count {
-            let enough = self.space[ag].free() >= frags;
+            let enough = self.space[ag].free() >= frags && !self.space[ag].is_too_fragmented(frags);
             if enough && (self.find(ag, None, frags, true)?.is_some() || self.has_any_run(ag, frags)?) {
                 return Ok(true);
             }
@@ -157,6 +159,6 @@ impl Core {
     }
 
     fn has_any_run(&mut self, ag: u32, frags: u32) -> Result<bool> {
-        Ok(self.free_runs(ag)?.iter().any(|e| e.len >= frags))
+        Ok(self.is_usable(ag)? && self.free_runs(ag)?.iter().any(|e| e.len >= frags))
     }
 }

@@ -4,7 +4,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Io, Volume};
 use arbor_base::device::{Kind, Request};
-use arbor_base::vfs::{Error, Result, Time, TrimRange};
+use arbor_base::vfs::{Errno, Error, Result, Time, TrimRange};
 
 /// Bytes of log that freeing one marked extent takes, roughly.
 pub(super) const MARKED_COST: usize = 4 * LOG_ENTRY + 16;
@@ -57,15 +57,27 @@ impl Core {
                 break;
             }
             budget = budget.saturating_sub(cost);
+            let (ag, before) = (self.geom.ag_of(e.start), self.tx.changes());
+            let is_usable = self.is_usable(ag)?;
+            if !is_usable && !self.space[ag].is_shut() {
+                // It may be read later; the log keeps the mark.
+                break;
+            }
             self.marked.pop();
-            self.free_now(e)?;
+            // What cannot be freed stays in use until fsck looks.
+            if is_usable {
+                match self.free_now(e) {
+                    Err(e @ Error::Corrupt(_)) if self.tx.changes() == before => self.shut(ag, &e),
+                    freed => freed?,
+                }
+            }
             if !planted(Flaw::NoUnmark) {
                 self.tx.unmark(e);
             }
             freed += 1;
         }
         self.commit(now);
-        Ok(freed)
+        if freed == 0 { Err(Errno::EIO.into()) } else { Ok(freed) }
     }
 }
 
@@ -108,9 +120,14 @@ impl Volume {
                 self.checkpoint(io, true)?;
                 Ok(0)
             }
-            Err(e) => {
+            Err(e) if core.tx.has_changed() => {
                 core.health.fail(&e);
                 core.drop_tx();
+                Err(e)
+            }
+            Err(e) => {
+                core.tx.open = false;
+                core.attempt.set_blocking(false);
                 Err(e)
             }
             done => done,

@@ -13,7 +13,7 @@ use arbor_base::vfs::{Error, Result, Time};
 use zerocopy::IntoBytes;
 
 impl Core {
-    /// Starts a transaction: from here on nothing may fail but the device. Asks the caller to make room first if the
+    /// Starts a transaction: once it has changed something, nothing may fail but the device. Asks the caller to make room first if the
     /// log has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
@@ -28,7 +28,7 @@ impl Core {
         if !self.log.has_room(beside + self.tx.bytes()) {
             return Err(self.attempt.give_up(RestartReason::LogSpace));
         }
-        self.tx.open = true;
+        self.tx.begin();
         self.attempt.set_blocking(true);
         Ok(())
     }

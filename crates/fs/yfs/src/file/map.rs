@@ -192,7 +192,11 @@ impl Core {
             if self.tx_full() {
                 return Ok(e.end().min(end));
             }
-            let cut = self.cut_extent(i, e, lo, end)?;
+            let before = self.tx.changes();
+            let cut = match self.cut_extent(i, e, lo, end) {
+                Err(Error::Corrupt(_) | Error::Io(_)) if end < hi && self.tx.changes() == before => return Ok(end),
+                cut => cut?,
+            };
             self.mark_free(Extent { start: cut.start, len: cut.len });
             end = cut.at;
         }

@@ -33,6 +33,7 @@ impl Volume {
 
     /// Writes dirty data to the device: of the files that `which` selects.
     pub(crate) fn write_back(&self, io: &mut crate::volume::Io, which: Which) -> Result<()> {
+        let mut unwritten = None;
         loop {
             let step = {
                 let mut core = self.core.lock();
@@ -40,7 +41,7 @@ impl Volume {
                 let collected = core.collect_data(which, self.clock.now());
                 collected.map(|(out, more)| (core.writes(&out.pieces), out, more))
             };
-            let (windows, out, more) = match step {
+            let (windows, mut out, more) = match step {
                 Ok(s) => s,
                 Err(Error::Restart) => {
                     self.core.lock().attempt.take_reason();
@@ -51,6 +52,7 @@ impl Volume {
                 }
                 Err(e) => return Err(e),
             };
+            unwritten = unwritten.or(out.unwritten.take());
             if !out.pages.is_empty() {
                 self.counters.data_writes.fetch_add(out.pieces.len() as u64, Relaxed);
                 let bytes: u64 = out.pieces.iter().map(|p| p.2.len() as u64).sum();
@@ -68,7 +70,7 @@ impl Volume {
             if out.blocked {
                 self.part_from_witnesses(io)?;
             } else if !more {
-                return Ok(());
+                return unwritten.map_or(Ok(()), Err);
             }
         }
     }
@@ -95,9 +97,17 @@ impl Core {
             }
             // Readers that have mapped its pages race with the writes that follow.
             self.versions.change(ino);
-            let r = self.flush_file(ino, &mut out);
-            let done = match r {
+            let before = self.tx.changes();
+            let done = match self.flush_file(ino, &mut out) {
                 Ok(done) => done,
+                Err(e) if self.tx.changes() == before => {
+                    // It stays dirty, and keeps nobody else's data from the device.
+                    self.delayed.postpone(ino);
+                    self.health.note(&e);
+                    out.unwritten = out.unwritten.or(Some(e));
+                    more = which != Which::One(ino);
+                    break;
+                }
                 Err(e) => {
                     self.health.fail(&e);
                     self.drop_tx();
@@ -131,6 +141,7 @@ impl Core {
                 self.delayed.remove(ino);
                 return Ok(true);
             }
+            self.has_place(&i)?;
             self.area_clear(&i)?;
             i.d.format = Format::Extent as u8;
             i.d.size = 0.into();
@@ -167,6 +178,17 @@ impl Core {
         }
         i.d.size = size.into();
         self.iput(i)
+    }
+
+    /// Fails unless something can be given away in some AG: asked before the file is changed.
+    fn has_place(&mut self, i: &Inode) -> Result<()> {
+        let (home, count) = (self.inode_ag(i), self.geom.ag_count);
+        for ag in (0..count).map(|n| (home + n) % count) {
+            if !self.space[ag].used || self.space[ag].free() > 0 && self.is_usable(ag)? {
+                return Ok(());
+            }
+        }
+        if self.space.shuts() { Err(self.no_space()) } else { Ok(()) }
     }
 
     /// Consecutive dirty pages from `from` on.
@@ -261,7 +283,10 @@ impl Core {
         let per = u64::from(self.sb.maxblkpg.get().max(1)) * u64::from(self.geom.block_frags());
         let home = self.inode_ag(i);
         match prev {
-            None => Goal { ag: (home + (at / per) as u32) % self.sb.ag_used.get().max(1), at: None },
+            None => {
+                let ag = (u64::from(home) + at / per) % u64::from(self.sb.ag_used.get().max(1));
+                Goal { ag: ag as u32, at: None }
+            }
             Some(e) => {
                 let ag = self.geom.ag_of(e.start);
                 if at.is_multiple_of(per) {

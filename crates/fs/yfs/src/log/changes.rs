@@ -19,6 +19,8 @@ pub(crate) struct Tx {
     bytes: usize,
     /// How often something was changed.
     changes: u64,
+    /// The same when the open transaction began.
+    began_at: u64,
     /// Fragments in `marked`.
     marked_frags: u64,
     /// Lists of ranges of earlier items, to be reused.
@@ -53,6 +55,21 @@ impl Tx {
     /// A number that grows with each change.
     pub fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Opens a transaction.
+    pub fn begin(&mut self) {
+        (self.open, self.began_at) = (true, self.changes);
+    }
+
+    /// Whether something was changed since the open transaction began.
+    pub fn has_changed(&self) -> bool {
+        self.open && self.changes != self.began_at
+    }
+
+    /// Notes that what is only in core is about to be changed.
+    pub fn touch(&mut self) {
+        self.changes += 1;
     }
 
     /// Adds changed ranges of a buffer; they are given relative to `at`.
