@@ -12,7 +12,7 @@
 
 use crate::inodes::InodeStore;
 use crate::refs::Refs;
-use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_base::vfs::{Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -235,8 +235,7 @@ pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
 /// Whether a step of freeing an inode failed because of damage, before it changed anything. Such an inode stays an
 /// orphan until fsck has mended it, and does not hold up the others.
 fn is_left_alone<C: Lives>(core: &mut C, before: u64, e: &Error) -> bool {
-    let damage = matches!(e, Error::Corrupt(_) | Error::Io(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN));
-    let alone = damage && core.changes() == before;
+    let alone = e.is_damage() && core.changes() == before;
     if alone {
         core.note_damage_met();
     }

@@ -214,7 +214,12 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
                     core.stay();
                     sized = core.set_size(ino, to, now)?;
                     while !sized && core.has_room_for_step() {
-                        sized = core.set_size(ino, to, now)?;
+                        let before = core.changes();
+                        sized = match core.set_size(ino, to, now) {
+                            // What was freed stays freed; the next call fails before it changes anything.
+                            Err(e) if e.is_damage() && core.changes() == before => break,
+                            done => done?,
+                        };
                     }
                     if !sized {
                         return Ok(None);

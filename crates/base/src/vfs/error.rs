@@ -110,6 +110,11 @@ impl Error {
         }
     }
 
+    /// Whether something of the volume is damaged, or cannot be read.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt(_) | Error::Io(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN))
+    }
+
     /// A refusal with its reason.
     pub fn refused(why: impl fmt::Display) -> Error {
         Error::Refused(why.to_string())

@@ -183,7 +183,7 @@ impl Core {
 
     /// Frees the blocks below an indirect block from logical block `keep` on, and it itself if none is left; at most
     /// those of one lowest indirect block in a step. Returns the first logical block freed, `None` if there was none.
-    fn cut(&mut self, i: &mut Inode, part: FileBlock, keep: u64) -> Result<Option<u64>> {
+    fn cut(&mut self, i: &mut Inode, part: FileBlock, keep: u64, at: &mut u64) -> Result<Option<u64>> {
         let FileBlock::Map { level, n } = part else { return Ok(None) };
         let (shape, Some(table)) = (self.shape(), self.part(i, part)?) else { return Ok(None) };
         let used: Vec<u64> = (0..shape.fanout).filter(|k| Self::entry(&table, *k as usize).block.get() != 0).collect();
@@ -194,10 +194,11 @@ impl Core {
                 FileBlock::Data(lbn) if lbn < keep => return Ok(freed),
                 FileBlock::Data(lbn) => {
                     self.free_block(i, child)?;
+                    *at = lbn.min(*at);
                     freed = Some(lbn);
                 }
                 _ => {
-                    let below = self.cut(i, child, keep)?;
+                    let below = self.cut(i, child, keep, at)?;
                     if below.is_none() && self.pointer(i, child)?.block.get() != 0 {
                         return Ok(freed);
                     }
@@ -211,6 +212,7 @@ impl Core {
         let left = self.part(i, part)?.ok_or(Errno::EIO)?;
         if (0..shape.fanout).all(|k| Self::entry(&left, k as usize).block.get() == 0) {
             self.free_block(i, part)?;
+            *at = shape.first(level, n).max(keep).min(*at);
             freed = freed.or(Some(shape.first(level, n).max(keep)));
         }
         Ok(freed)
@@ -355,26 +357,41 @@ impl Core {
         if to < i.size() && !to.is_multiple_of(self.geom.block() as u64) {
             self.page(i, to >> self.geom.block_shift)?;
         }
-        let keep = self.geom.blocks_for(to);
+        let (keep, end) = (self.geom.blocks_for(to), self.geom.blocks_for(i.size()));
+        let mut at = end;
+        match self.cut_some(i, to, keep, &mut at) {
+            // What was freed is a step of its own, and the next one fails before it changes anything.
+            Err(e) if e.is_damage() && at < end => {
+                i.d.size = (at.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to)).into();
+                self.cache.drop_pages(i.ino, at.max(keep));
+                self.iput(i)?;
+                Ok(i.size())
+            }
+            done => done,
+        }
+    }
+
+    fn cut_some(&mut self, i: &mut Inode, to: u64, keep: u64, at: &mut u64) -> Result<u64> {
         for level in (1..=NIADDR as u8).rev() {
-            if let Some(freed) = self.cut(i, FileBlock::Map { level, n: 0 }, keep)? {
+            if let Some(freed) = self.cut(i, FileBlock::Map { level, n: 0 }, keep, at)? {
                 let size = (freed.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to));
                 i.d.size = size.into();
                 self.iput(i)?;
                 // Below the freed ones there may be more, also if all of them were behind the end.
-                return Ok(if size > to { size } else { self.finish_cut(i, to, keep)? });
+                return Ok(if size > to { size } else { self.finish_cut(i, to, keep, at)? });
             }
         }
-        self.finish_cut(i, to, keep)
+        self.finish_cut(i, to, keep, at)
     }
 
     /// The last step of a truncation: what is left of the indirect blocks goes, and the direct ones.
-    fn finish_cut(&mut self, i: &mut Inode, to: u64, keep: u64) -> Result<u64> {
+    fn finish_cut(&mut self, i: &mut Inode, to: u64, keep: u64, at: &mut u64) -> Result<u64> {
         for level in (1..=NIADDR as u8).rev() {
-            while self.cut(i, FileBlock::Map { level, n: 0 }, keep)?.is_some() {}
+            while self.cut(i, FileBlock::Map { level, n: 0 }, keep, at)?.is_some() {}
         }
         for lbn in (keep..NDADDR as u64).rev() {
             self.free_block(i, FileBlock::Data(lbn))?;
+            *at = lbn.min(*at);
         }
         if to < i.size() {
             self.zero_tail(i, to)?;

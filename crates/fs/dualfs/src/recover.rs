@@ -18,6 +18,8 @@ use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
+use rustc_hash::FxHashSet;
+use std::cmp::Ordering;
 
 /// A set that was found: partial segments, each with its segment.
 type Set = Vec<(Seg, Parsed)>;
@@ -65,27 +67,55 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
     end_is_end(core, stop, from)
 }
 
-/// Fails if the log goes on after the place where it was followed to: in the rest of its segment, or in the next one. A
-/// damaged summary looks like the end of the log; but what follows it was written when it was durable (DUALFS-C4). `stop`: where
-/// there should be one. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off before its own.
-fn end_is_end(core: &Core, stop: MetaBlock, from: Start) -> Result<()> {
-    let geom = &core.geom;
-    let here = (core.log.seg, core.log.offset);
-    for (seg, first) in [here, (core.log.next_seg, 0)].into_iter().filter(|f| f.1 < geom.seg_blocks()) {
+/// Fails if the log goes on after the place where it was followed to: a damaged summary looks like its end, but what follows was
+/// written when it was durable (DUALFS-C4). `stop`: where the partial segment is that should be there.
+fn end_is_end(core: &Core, stop: LogEnd, from: Start) -> Result<()> {
+    let Some((later, here)) = set_behind(core, &stop, from) else { return Ok(()) };
+    let (field, offset) = field!(Summary, crc);
+    let at = core.geom.meta_byte(here) + offset;
+    let expected = format!("set {} of the log, which set {later} follows", core.log.set);
+    Err(Corrupt::new("summary", field, at, "others", expected).into())
+}
+
+/// A set behind the one that should come next: in the rest of the segment, in the next one, and in those where other parts of that
+/// set say that the log goes on. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off before
+/// its own. What cannot be read is no evidence.
+/// Also where the summary is missing.
+fn set_behind(core: &Core, stop: &LogEnd, from: Start) -> Option<(u64, MetaBlock)> {
+    let (geom, mut seen) = (&core.geom, FxHashSet::default());
+    // Who has lost the name of the next segment would take the next clean one.
+    let clean = &core.segs.clean;
+    let guess = clean.after(stop.next_seg.0).next().or_else(|| clean.before(stop.next_seg.0).next()).map(Seg);
+    let mut todo = vec![(guess.unwrap_or(stop.seg), 0), (stop.next_seg, 0), (stop.seg, stop.offset)];
+    let mut here = place(core, stop);
+    while let Some((seg, first)) = todo.pop() {
+        if first >= geom.seg_blocks() || seg.0 >= geom.segs || !seen.insert(seg.0) {
+            continue;
+        }
+        // Nothing was in the two segments where the next part may be.
+        if Some(seg) == guess && todo.is_empty() {
+            here = geom.seg_start(stop.next_seg);
+        }
         let mut bytes = zeroed(((geom.seg_blocks() - first) as usize) << geom.block_shift);
-        core.dev.read_at(Kind::Log, geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + first)), &mut bytes)?;
+        let at = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + first));
+        if core.dev.read_at(Kind::Log, at, &mut bytes).is_err() {
+            continue;
+        }
         for at in 0..geom.seg_blocks() - first {
             let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
-            let (epoch, set) = (p.head.epoch.get(), p.head.set.get());
-            let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
-            if goes_on && set > core.log.set && epoch.max(set) < validate::MOST {
-                let (field, offset) = field!(Summary, crc);
-                let expected = format!("set {} of the log, which set {set} follows", core.log.set);
-                return Err(Corrupt::new("summary", field, geom.meta_byte(stop) + offset, "others", expected).into());
+            let (epoch, set, fill) = (p.head.epoch.get(), p.head.set.get(), p.head.fill.get());
+            let is_same = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
+            if !is_same || fill < stop.fill || epoch.max(set) >= validate::MOST {
+                continue;
+            }
+            match set.cmp(&core.log.set) {
+                Ordering::Greater => return Some((set, here)),
+                Ordering::Equal => todo.push((Seg(p.head.next_seg.get()), 0)),
+                Ordering::Less => {}
             }
         }
     }
-    Ok(())
+    None
 }
 
 /// What is at the end of the log.
@@ -93,7 +123,7 @@ enum Next {
     /// A set that counts, and the end of the log after it.
     Set(Set, LogEnd),
     /// None. Its first summary that is not sound would be there.
-    Stop(MetaBlock),
+    Stop(LogEnd),
 }
 
 /// The next set, if it is complete (DUALFS-C2). One that others follow was complete when they were written: its blocks are
@@ -101,14 +131,14 @@ enum Next {
 fn next_set(core: &Core, from: Start) -> Result<Next> {
     let (mut end, mut set, mut torn) = (core.log, Set::new(), None);
     loop {
-        let here = place(core, &end);
+        let here = end;
         let counts = |part: &Found| part.is_whole || set.is_empty() || !planted(Flaw::HalfSet);
         let Some(part) = partial_segment(core, &mut end, set.len(), from)?.filter(counts) else {
             let half = planted(Flaw::HalfSet) && !set.is_empty();
             return Ok(if half { Next::Set(set, core.log) } else { Next::Stop(here) });
         };
         if !part.is_whole {
-            torn = torn.or(Some(place(core, &end)));
+            torn = torn.or(Some(end));
         }
         let p = part.parsed;
         end.epoch = p.head.epoch.get();
@@ -121,7 +151,7 @@ fn next_set(core: &Core, from: Start) -> Result<Next> {
         }
     }
     match torn {
-        _ if !is_possible(core, &set) => Ok(Next::Stop(place(core, &core.log))),
+        _ if !is_possible(core, &set) => Ok(Next::Stop(core.log)),
         Some(at) if !is_followed(core, end)? => is_torn(core, at, from),
         _ => Ok(Next::Set(set, end)),
     }
@@ -140,11 +170,13 @@ fn is_followed(core: &Core, end: LogEnd) -> Result<bool> {
 }
 
 /// A crash has ended the log in that partial segment; or damage, if a checkpoint is damaged, too, as far as one can know.
-fn is_torn(core: &Core, at: MetaBlock, from: Start) -> Result<Next> {
+fn is_torn(core: &Core, at: LogEnd, from: Start) -> Result<Next> {
     if from == Start::Only {
         let (field, offset) = field!(Summary, data_crc);
         let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(Corrupt::new("summary", field, core.geom.meta_byte(at) + offset, "others", expected).into());
+        return Err(
+            Corrupt::new("summary", field, core.geom.meta_byte(place(core, &at)) + offset, "others", expected).into()
+        );
     }
     Ok(Next::Stop(at))
 }

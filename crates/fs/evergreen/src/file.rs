@@ -225,14 +225,25 @@ impl BlockFiles for Core {
     }
 
     fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
-        let keep = blocks_of(to);
-        let mut at = blocks_of(i.d.size.get());
-        let mut done = true;
+        // What zeroes the rest of the last block would have to read it after blocks were freed; it may be damaged.
+        if to < i.d.size.get() && !to.is_multiple_of(BLOCK as u64) {
+            self.page(i, to >> BLOCK_SHIFT)?;
+        }
+        let (keep, end) = (blocks_of(to), blocks_of(i.d.size.get()));
+        let (mut at, mut done) = (end, true);
         for part in roots() {
             if span(part).1 <= keep {
                 continue;
             }
-            if !self.cut(i, part, keep, &mut at)? && !self.has_room() {
+            let is_cut = match self.cut(i, part, keep, &mut at) {
+                // What was freed is a step of its own, and the next one fails before it changes anything.
+                Err(e) if e.is_damage() && at < end => {
+                    done = false;
+                    break;
+                }
+                is_cut => is_cut?,
+            };
+            if !is_cut && !self.has_room() {
                 done = false;
                 break;
             }

@@ -19,6 +19,8 @@ use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
+use rustc_hash::FxHashSet;
+use std::cmp::Ordering;
 
 /// A partial segment of a group, and its segment.
 struct Found {
@@ -56,34 +58,62 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
     end_is_end(core, &stops, from)
 }
 
-/// Fails if the log goes on after the place where it was followed to: in the rest of the segment of a head, or in the next
-/// one. A damaged summary looks like the end of the log; but what follows it was written when it was durable (LFS-C4). `stops`: where
-/// there should be one, for each open head. With a later epoch than the newest checkpoint's comes what a mount has left that was cut
-/// off before its own.
-fn end_is_end(core: &Core, stops: &[(usize, Frag)], from: Start) -> Result<()> {
-    let geom = &core.geom;
-    for (head, stop) in stops.iter().map(|(n, stop)| (core.log.heads[*n], *stop)) {
-        for (seg, first) in [(head.seg, head.offset), (head.next_seg, 0)].into_iter().filter(|f| f.1 < geom.seg_frags())
-        {
-            let mut bytes = zeroed(geom.bytes_of(geom.seg_frags() - first));
-            core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + first)), &mut bytes)?;
-            for at in 0..geom.seg_frags() - first {
-                let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
-                let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
-                let goes_on = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
-                if goes_on && group > core.log.group && epoch.max(group) < validate::MOST {
-                    let (field, offset) = field!(Summary, crc);
-                    let expected = format!("group {} of the log, which group {group} follows", core.log.group);
-                    return Err(Corrupt::new("summary", field, geom.byte(stop) + offset, "others", expected).into());
-                }
-            }
+/// Fails if the log goes on after the place where it was followed to: a damaged summary looks like its end, but what follows was
+/// written when it was durable (LFS-C4). `stops`: the heads at the partial segments that should be there.
+fn end_is_end(core: &Core, stops: &[Head], from: Start) -> Result<()> {
+    for stop in stops {
+        if let Some((later, here)) = group_behind(core, stop, from) {
+            let (field, offset) = field!(Summary, crc);
+            let at = core.geom.byte(here) + offset;
+            let expected = format!("group {} of the log, which group {later} follows", core.log.group);
+            return Err(Corrupt::new("summary", field, at, "others", expected).into());
         }
     }
     Ok(())
 }
 
+/// A group behind the one that should come next: in the rest of a segment, in the next one, and in those where other parts of that
+/// group say that the log goes on. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off
+/// before its own. What cannot be read is no evidence.
+/// Also where the summary is missing.
+fn group_behind(core: &Core, stop: &Head, from: Start) -> Option<(u64, Frag)> {
+    let (geom, mut seen) = (&core.geom, FxHashSet::default());
+    // Who has lost the name of the next segment would take the next clean one.
+    let clean = &core.segs.clean;
+    let guess = clean.after(stop.next_seg.0).next().or_else(|| clean.before(stop.next_seg.0).next()).map(Seg);
+    let mut todo = vec![(guess.unwrap_or(stop.seg), 0), (stop.next_seg, 0), (stop.seg, stop.offset)];
+    let mut here = place(core, stop);
+    while let Some((seg, first)) = todo.pop() {
+        if first >= geom.seg_frags() || seg.0 >= core.segs.count() || !seen.insert(seg.0) {
+            continue;
+        }
+        // Nothing was in the two segments where the next part may be.
+        if Some(seg) == guess && todo.is_empty() {
+            here = geom.seg_start(stop.next_seg);
+        }
+        let mut bytes = zeroed(geom.bytes_of(geom.seg_frags() - first));
+        if core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + first)), &mut bytes).is_err() {
+            continue;
+        }
+        for at in 0..geom.seg_frags() - first {
+            let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
+            let (epoch, group, fill) = (p.head.epoch.get(), p.head.group.get(), p.head.fill.get());
+            let is_same = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
+            if !is_same || fill < stop.fill || epoch.max(group) >= validate::MOST {
+                continue;
+            }
+            match group.cmp(&core.log.group) {
+                Ordering::Greater => return Some((group, here)),
+                Ordering::Equal => todo.push((Seg(p.head.next_seg.get()), 0)),
+                Ordering::Less => {}
+            }
+        }
+    }
+    None
+}
+
 /// Rolls the log forward in core; where it stops at each open head.
-fn roll_forward(core: &mut Core, from: Start) -> Result<Vec<(usize, Frag)>> {
+fn roll_forward(core: &mut Core, from: Start) -> Result<Vec<Head>> {
     loop {
         let (group, log) = match next_group(core, from)? {
             Next::Group(group, log) => (group, log),
@@ -106,8 +136,8 @@ fn roll_forward(core: &mut Core, from: Start) -> Result<Vec<(usize, Frag)>> {
 enum Next {
     /// A group that counts, and the end of the log after it.
     Group(Vec<Found>, LogHeads),
-    /// None. Where its first summary that is not sound would be, for heads that are open.
-    Stop(Vec<(usize, Frag)>),
+    /// None. The heads that are open, where the first summary that is not sound would be.
+    Stop(Vec<Head>),
 }
 
 fn next_group(core: &Core, from: Start) -> Result<Next> {
@@ -126,14 +156,14 @@ fn next_group(core: &Core, from: Start) -> Result<Next> {
 fn group_at(core: &Core, at: usize, from: Start) -> Result<Next> {
     let (mut log, mut group, mut torn) = (core.log, Vec::new(), None);
     loop {
-        let here = place(core, &log.heads[at]);
+        let here = log.heads[at];
         let counts = |f: &Found| f.is_whole || group.is_empty() || !planted(Flaw::HalfGroup);
         let Some(found) = partial_segment(core, &mut log, at, group.len(), from)?.filter(counts) else {
             let half = planted(Flaw::HalfGroup) && !group.is_empty();
-            return Ok(if half { Next::Group(group, core.log) } else { Next::Stop(vec![(at, here)]) });
+            return Ok(if half { Next::Group(group, core.log) } else { Next::Stop(vec![here]) });
         };
         if !found.is_whole {
-            torn = torn.or(Some(place(core, &log.heads[at])));
+            torn = torn.or(Some(log.heads[at]));
         }
         log.epoch = found.parsed.head.epoch.get();
         let head = &mut log.heads[at];
@@ -146,8 +176,8 @@ fn group_at(core: &Core, at: usize, from: Start) -> Result<Next> {
         }
     }
     match torn {
-        _ if !is_possible(core, &group) => Ok(Next::Stop(vec![(at, place(core, &core.log.heads[at]))])),
-        Some(stop) if !is_followed(core, &log)? => is_torn(core, (at, stop), from),
+        _ if !is_possible(core, &group) => Ok(Next::Stop(vec![core.log.heads[at]])),
+        Some(stop) if !is_followed(core, &log)? => is_torn(core, stop, from),
         _ => Ok(Next::Group(group, log)),
     }
 }
@@ -170,13 +200,15 @@ fn is_followed(core: &Core, log: &LogHeads) -> Result<bool> {
 }
 
 /// A crash has ended the log in that partial segment; or damage, if a checkpoint is damaged, too, as far as one can know.
-fn is_torn(core: &Core, (head, at): (usize, Frag), from: Start) -> Result<Next> {
+fn is_torn(core: &Core, stop: Head, from: Start) -> Result<Next> {
     if from == Start::Only {
         let (field, offset) = field!(Summary, data_crc);
         let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(Corrupt::new("summary", field, core.geom.byte(at) + offset, "others", expected).into());
+        return Err(
+            Corrupt::new("summary", field, core.geom.byte(place(core, &stop)) + offset, "others", expected).into()
+        );
     }
-    Ok(Next::Stop(vec![(head, at)]))
+    Ok(Next::Stop(vec![stop]))
 }
 
 /// Whether the numbers of a group are possible.
