@@ -50,6 +50,8 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Smallest number of segments that users cannot fill, so that the cleaner always has room.
 const LEAST_RESERVE: u32 = 10;
+/// Segments that are never filled: those of the heads and the next ones, and what [`Core::least_clean`] has to find.
+const BOUND: u32 = 4 + SPARE + 1;
 /// Segments that must stay clean when a group is written: the cleaner needs them to begin.
 const SPARE: u32 = 4;
 /// Longest time between checkpoints, milliseconds: it bounds roll-forward.
@@ -435,21 +437,26 @@ impl Core {
 
     // Space.
 
-    /// Segments that users cannot fill.
+    /// Segments that users cannot fill. Cleaning `n` segments of the full ones of `count` gains `n * n / count` of them, about, and
+    /// costs the ifile, of which all may be dirty then.
     pub fn reserve(&self) -> u32 {
-        LEAST_RESERVE.max(self.segs.count() / 12)
+        let count = self.segs.count();
+        let map = u64::from(self.state.inodes) * MAP_ENTRY as u64;
+        let ifile = map + (self.usage_bytes() + 8 * self.geom.block_size()) as u64;
+        let step = (ifile * u64::from(count) >> self.geom.seg_shift).isqrt() as u32;
+        LEAST_RESERVE.max(count / 12).max(BOUND + step + 1)
     }
 
-    /// Fragments that files can have in all. Summaries take the rest.
+    /// Fragments that files can have in all. Summaries take the rest: of a short segment more than one of 16.
     pub fn capacity(&self) -> u64 {
-        let segs = self.segs.count().saturating_sub(self.reserve());
-        u64::from(segs) * u64::from(self.geom.seg_frags()) / 16 * 15
+        let (segs, all) = (self.segs.count().saturating_sub(self.reserve()), u64::from(self.geom.seg_frags()));
+        u64::from(segs) * (all - (all / 16).max(2))
     }
 
     /// Fragments that are still available.
     pub fn available(&self) -> u64 {
         let (used, all) = (u64::from(self.state.used_inodes), u64::from(self.state.inodes));
-        let bytes = used * INODE as u64 + all * MAP_ENTRY as u64;
+        let bytes = used * (INODE + size_of::<InodeInfo>()) as u64 + all * MAP_ENTRY as u64;
         let usage = u64::from(self.segs.count()) * USAGE as u64;
         let ifile = (bytes + usage).div_ceil(self.geom.frag_size() as u64) + 4 * u64::from(self.geom.block_frags());
         self.capacity().saturating_sub(self.state.file_frags + ifile)
@@ -457,7 +464,8 @@ impl Core {
 
     /// Fails with `ENOSPC` unless `frags` fragments are available.
     pub fn need(&self, frags: u32) -> Result<()> {
-        if frags == 0 || self.available() >= u64::from(frags) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        let has = !self.is_tight && self.available() >= u64::from(frags);
+        if frags == 0 || has { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// An upper bound of the segments that writing all changes takes. `exactly`: with no allowance for further calls.
@@ -502,6 +510,8 @@ impl Core {
             }),
             _ => Ok(()),
         };
+        // Where the cleaner gains nothing files do not grow.
+        self.is_tight = short && (self.segs.clean.len() as u32) < self.least_clean();
         if let Err(e) = done {
             self.calls.health.fail(&e);
         }

@@ -94,6 +94,8 @@ pub(crate) struct Core {
     pub begun_ms: u64,
     /// Blocks are placed and moved, which is no change by users.
     pub is_writing: bool,
+    /// Clean segments are short, and the cleaner could not make more.
+    pub is_tight: bool,
     /// What the cleaner has gained in the background.
     pub gained: Option<Gained>,
     /// When the oldest change that no group holds was made, milliseconds since the mount.
@@ -134,6 +136,7 @@ impl Core {
             gained: None,
             begun_ms: 0,
             is_writing: false,
+            is_tight: false,
             stuck: FxHashSet::default(),
             since: None,
             remapped: BTreeSet::new(),

@@ -141,3 +141,138 @@ fn one_byte_in_each(clean: usize) {
         assert!(now == was, "file {n}");
     }
 }
+
+/// A volume that was filled to its end stays usable: what is changed, overwritten or removed on it is refused or done, and lasts.
+struct Full {
+    dev: MemDevice,
+    clock: Arc<ManualClock>,
+    fs: Arc<dyn FileSystem>,
+    names: Vec<(Vec<u8>, Ino)>,
+    random: Random,
+    what: String,
+}
+
+impl Full {
+    fn new(size: u64, options: &str, len: usize, seed: u64) -> Full {
+        let dev = fresh(size, options);
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let fs = mount(&dev, &clock);
+        let what = format!("{size} {options:?} {len} {seed}");
+        let mut full = Full { dev, clock, fs, names: Vec::new(), random: Random(seed), what };
+        let mut dir = full.fs.root();
+        for n in 0.. {
+            if n % 1000 == 0 {
+                let Ok(made) = full.fs.mkdir(&CX, full.fs.root(), format!("d{n}").as_bytes(), 0o755) else { break };
+                dir = made.ino;
+            }
+            let name = format!("{n}").into_bytes();
+            let Ok(made) = full.fs.mknod(&CX, dir, &name, mode::IFREG | 0o644, 0) else { break };
+            let written = full.fs.write(made.ino, 0, &vec![n as u8; len]);
+            full.lives("write");
+            full.names.push((name, made.ino));
+            if written.is_err() {
+                break;
+            }
+            full.pass(10);
+        }
+        full
+    }
+
+    fn lives(&self, did: &str) {
+        assert_eq!(self.fs.failure(), None, "{}: after {did}, {} files", self.what, self.names.len());
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.clock.advance_ms(ms);
+        let at = 1_000_000_000 + ms;
+        self.fs.background(Time { secs: (at / 1000) as i64, nanos: 0 });
+        self.lives("background");
+    }
+
+    fn some(&mut self) -> Ino {
+        let n = self.random.below(self.names.len() as u64);
+        self.names[n as usize].1
+    }
+
+    fn end(self) {
+        assert!(self.fs.unmount().is_ok(), "{}: unmount", self.what);
+        drop(self.fs);
+        check(&self.dev);
+        let fs = mount(&self.dev, &self.clock);
+        fs.unmount().expect("it can be mounted");
+    }
+}
+
+const FULL: [(u64, &str, usize); 5] = [
+    (16 << 20, "", 0),
+    (16 << 20, "", 3000),
+    (8 << 20, "block=4K,frag=4K,segment=64K", 4096),
+    (12 << 20, "segment=128K", 0),
+    (64 << 20, "", 0),
+];
+
+#[test]
+fn a_full_volume_takes_changes_of_inodes() {
+    for (size, options, len) in FULL {
+        let mut full = Full::new(size, options, len, 1);
+        for n in 0..3000u32 {
+            let ino = full.some();
+            let set = SetAttr { mode: Some(0o600 + n % 0o100), ..SetAttr::default() };
+            drop(full.fs.setattr(ino, &set));
+            full.lives("setattr");
+            if n % 3 > 0 {
+                full.fs.fsync(ino, false).unwrap();
+                full.lives("fsync");
+            }
+            full.pass(5);
+        }
+        full.end();
+    }
+}
+
+#[test]
+fn a_full_volume_is_overwritten() {
+    for (size, options, _) in FULL {
+        let mut full = Full::new(size, options, 4096, 2);
+        for _ in 0..2000 {
+            let ino = full.some();
+            drop(full.fs.write(ino, 0, &[9; 4096]));
+            full.lives("overwrite");
+            full.fs.fsync(ino, false).unwrap();
+            full.pass(5);
+        }
+        full.end();
+    }
+}
+
+#[test]
+fn all_of_a_full_volume_can_be_removed() {
+    for (size, options, len) in FULL {
+        let mut full = Full::new(size, options, len, 1);
+        let root = full.fs.root();
+        let mut dirs = Vec::new();
+        full.fs
+            .readdir(root, 0, &mut |e| {
+                dirs.push((e.name.to_vec(), e.ino));
+                true
+            })
+            .unwrap();
+        for (name, dir) in dirs.into_iter().filter(|d| d.0.starts_with(b"d")) {
+            let mut names = Vec::new();
+            full.fs
+                .readdir(dir, 0, &mut |e| {
+                    names.push(e.name.to_vec());
+                    true
+                })
+                .unwrap();
+            for file in names.iter().filter(|n| *n != b"." && *n != b"..") {
+                assert!(full.fs.unlink(dir, file).is_ok(), "{}: unlink", full.what);
+                full.lives("unlink");
+                full.pass(1);
+            }
+            assert!(full.fs.rmdir(root, &name).is_ok(), "{}: rmdir", full.what);
+        }
+        full.names.clear();
+        full.end();
+    }
+}
