@@ -13,7 +13,8 @@ use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, U32};
-use arbor_base::vfs::{Errno, Ino, Result, TrimRange, mode};
+use arbor_base::vfs::{Errno, Error, Ino, Result, TrimRange, mode};
+use arbor_kit::lifetimes::Lives as _;
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
@@ -31,6 +32,33 @@ impl Core {
     /// The structure of a group.
     pub fn cg(&mut self, cgx: u32) -> Result<&[u8]> {
         Ok(self.block(self.geom.cg_block(cgx), BlockKind::Cg)?)
+    }
+
+    /// Whether a group can be used, which is in core then. One that is damaged counts as full from now on; one that cannot be read
+    /// may be read later.
+    fn is_usable(&mut self, cgx: u32) -> Result<bool> {
+        let read = self.cg(cgx).map(drop);
+        self.is_open(cgx, read)
+    }
+
+    fn is_open(&mut self, cgx: u32, read: Result<()>) -> Result<bool> {
+        match read {
+            Err(e @ Error::Corrupt(_)) => {
+                self.calls.health.pass_by(e);
+                self.space.shut(cgx);
+                Ok(false)
+            }
+            Err(Error::Io(_)) => {
+                self.space.unread = true;
+                Ok(false)
+            }
+            read => read.map(|()| true),
+        }
+    }
+
+    /// Why nothing was found: where something could not be read nobody knows.
+    fn no_space(&self) -> Error {
+        if self.space.unread { Errno::EIO } else { Errno::ENOSPC }.into()
     }
 
     /// Damage to the structure of a group, so many bytes from its start.
@@ -126,12 +154,19 @@ impl Core {
         let pref = pref.filter(|p| p.0 < self.geom.frags);
         let cgx = pref.map_or_else(|| self.geom.cg_of_inode(ino), |p| self.geom.cg_of(p));
         let found = self.hashalloc(cgx, &mut |core, c| core.alloccg(c, pref.filter(|_| c == cgx), frags))?;
-        found.ok_or_else(|| Errno::ENOSPC.into())
+        found.ok_or_else(|| self.no_space())
     }
 
     /// Tries the group asked for, then others by a quadratic rehash, then all.
     fn hashalloc<R>(&mut self, cgx: u32, f: &mut dyn FnMut(&mut Core, u32) -> Result<Option<R>>) -> Result<Option<R>> {
         let count = self.geom.cg_count;
+        let mut f = |core: &mut Core, cgx: u32| {
+            let before = core.changes();
+            match f(core, cgx) {
+                Err(e) if e.is_damage() && core.changes() == before => core.is_open(cgx, Err(e)).map(|_| None),
+                found => found,
+            }
+        };
         if let Some(r) = f(self, cgx)? {
             return Ok(Some(r));
         }
@@ -223,7 +258,9 @@ impl Core {
             return Ok(false);
         }
         let name = self.cg_name(cgx);
-        self.cg(cgx)?;
+        if !self.is_usable(cgx)? {
+            return Ok(false);
+        }
         let Some(cg) = self.cache.peek(name).cloned() else { return Ok(false) };
         let mask = (((1u16 << (at % n + new)) - 1) ^ ((1u16 << (at % n + old)) - 1)) as u8;
         let taken = if planted(Flaw::GrowIntoHeld) {
@@ -283,7 +320,9 @@ impl Core {
             return Ok(None);
         }
         let name = self.cg_name(cgx);
-        self.cg(cgx)?;
+        if !self.is_usable(cgx)? {
+            return Ok(None);
+        }
         let Some(cg) = self.cache.peek(name).cloned() else { return Ok(None) };
         let blocks = geom.cg_len(cgx) / n;
         let start = pref.0 % geom.cg_frags / n;
@@ -313,14 +352,21 @@ impl Core {
             let at = self.geom.byte(frag);
             return Err(Corrupt::new("block pointer", "frag", at, frag.0, "a run of data fragments").into());
         }
+        // What cannot be freed stays in use until the checker looks.
         let cgx = self.geom.cg_of(frag);
+        if !self.is_usable(cgx)? {
+            self.calls.health.note_damage();
+            return Ok(());
+        }
         self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
     }
 
     /// Discards the free space of a group in `range`; returns the bytes.
     pub fn trim_group(&mut self, cgx: u32, range: &TrimRange) -> Result<u64> {
         let (geom, n) = (self.geom, self.geom.block_frags());
-        self.cg(cgx)?;
+        if !self.is_usable(cgx)? {
+            return Ok(0);
+        }
         let Some(cg) = self.cache.peek(self.cg_name(cgx)).cloned() else { return Ok(0) };
         let mut runs: Vec<(Frag, u32)> = Vec::new();
         for b in 0..geom.cg_len(cgx) / n {
@@ -453,7 +499,7 @@ impl Core {
             return Err(Errno::ENOSPC.into());
         }
         let found = self.hashalloc(cgx, &mut |core, c| core.nodealloccg(c, near, m))?;
-        let ino = found.ok_or(Errno::ENOSPC)?;
+        let ino = found.ok_or_else(|| self.no_space())?;
         let info = self.space.group_mut(self.geom.cg_of_inode(ino));
         let is_dir = m & mode::IFMT == mode::IFDIR;
         info.contigdirs = if is_dir { info.contigdirs.saturating_add(1) } else { info.contigdirs.saturating_sub(1) };
@@ -466,12 +512,24 @@ impl Core {
         }
         let geom = self.geom;
         let base = u64::from(cgx) * u64::from(geom.cg_inodes);
-        let cg = self.cg(cgx)?;
-        let mut h = header(cg);
+        let name = self.cg_name(cgx);
+        let mut h = header(self.cg(cgx)?);
+        let Some(cg) = self.cache.peek(name).cloned() else { return Ok(None) };
         let start = if geom.cg_of_inode(near) == cgx { (near.0 - base) as u32 } else { h.irotor.get() };
         let start = start.min(geom.cg_inodes - 1);
-        let is_free = |i: &u32| !bit(cg, 1, *i) && base + u64::from(*i) >= ROOT.0;
-        let Some(at) = (start..geom.cg_inodes).chain(0..start).find(is_free) else {
+        let is_free = |i: &u32| !bit(&cg, 1, *i) && base + u64::from(*i) >= ROOT.0;
+        let (mut found, mut passed) = (None, false);
+        for at in (start..geom.cg_inodes).chain(0..start).filter(is_free) {
+            if at >= h.initediblk.get() || self.is_free_slot(Ino(base + u64::from(at)))? {
+                found = Some(at);
+                break;
+            }
+            passed = true;
+        }
+        let Some(at) = found else {
+            if passed {
+                return Ok(None);
+            }
             let found = self.space.group(cgx).nifree;
             return Err(self
                 .cg_corrupt(cgx, ("nifree", offset_of!(CgHeader, sum.nifree)), found, "as many as the bitmap has free")
@@ -505,6 +563,11 @@ impl Core {
     pub fn vfree(&mut self, ino: Ino, m: u32) -> Result<()> {
         let cgx = self.geom.cg_of_inode(ino);
         let at = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
+        // What cannot be freed stays in use until the checker looks.
+        if !self.is_usable(cgx)? {
+            self.calls.health.note_damage();
+            return Ok(());
+        }
         let cg = self.cg(cgx)?;
         let mut h = header(cg);
         if !bit(cg, 1, at) {

@@ -95,7 +95,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     };
     let write = options.repair != Repair::No;
     arbor_kit::head::refuse_unknown(&found.sb, KNOWN, write)?;
-    if found.sb.clean.get() != 0 && !options.force {
+    if found.sb.clean.get() == UNMOUNTED && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
     f.volume.was_clean = found.sb.clean.get() != 0;
@@ -184,7 +184,7 @@ impl Checker<'_> {
             let keeping = (self.keeping_meanwhile() as u32).into();
             let marked = SuperBlock { clean: 0.into(), keeping, ..sb };
             self.write_super(marked)?;
-        } else if sb.clean.get() != 0 {
+        } else if sb.clean.get() == UNMOUNTED {
             return Ok(());
         }
         self.r.view.commit()?;
@@ -192,7 +192,7 @@ impl Checker<'_> {
             return Ok(());
         }
         let summary_crc = crc(&self.sums).into();
-        self.write_super(SuperBlock { clean: 1.into(), orphan: 0.into(), summary_crc, ..sb })
+        self.write_super(SuperBlock { clean: UNMOUNTED.into(), orphan: 0.into(), summary_crc, ..sb })
     }
 
     /// The ordering that the superblock of a half-mended volume records. The journal is empty by now, and does not hold

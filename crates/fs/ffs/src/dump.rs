@@ -36,7 +36,7 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 
 fn superblock(sb: &SuperBlock) -> Value {
     let more = json!({
-        "clean": sb.clean.get() != 0,
+        "clean": sb.clean.get() == UNMOUNTED,
         "label": text(&label_of(&sb.label)),
         "block_size": 1u64.checked_shl(sb.block_shift.get()),
         "fragment_size": 1u64.checked_shl(sb.frag_shift.get()),

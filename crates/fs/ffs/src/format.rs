@@ -77,6 +77,11 @@ impl Keeping {
     }
 }
 
+/// `clean` of a volume that was unmounted.
+pub const UNMOUNTED: u32 = 1;
+/// `clean` of a volume that was unmounted after damage was met: the checker should look at it.
+pub const DAMAGE_MET: u32 = 2;
+
 /// Superblock: at byte 0 of the volume, with a copy at the start of every cylinder group. Only the first
 /// is changed after the volume was made.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -94,7 +99,7 @@ pub struct SuperBlock {
     pub ro_compat: U32,
     /// Features that forbid mounting if unknown.
     pub incompat: U32,
-    /// 1 if the volume was unmounted; then the summary area is right, and the journal empty.
+    /// `UNMOUNTED`, or `DAMAGE_MET`, if the volume was unmounted; then the summary area is right, and the journal empty. Else 0.
     pub clean: U32,
     /// UUID of the volume; its first eight bytes are the `fsid` of other structures.
     pub uuid: [u8; 16],

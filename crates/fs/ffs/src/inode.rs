@@ -104,7 +104,7 @@ impl Core {
     fn may_be_initialised(&mut self, cgx: u32, index: u32) -> Result<bool> {
         match self.cg(cgx) {
             Ok(group) => Ok(index < crate::bitmap::header(group).initediblk.get()),
-            Err(Error::Corrupt(_)) => Ok(true),
+            Err(Error::Corrupt(_) | Error::Io(_)) => Ok(true),
             Err(e) => Err(e),
         }
     }
@@ -119,12 +119,6 @@ impl Core {
     pub fn inew(&mut self, (cgx, near): (u32, Ino), m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = self.ialloc(cgx, near, m)?;
         let mut i = self.islot(ino)?;
-        self.damaged.refuse(ino)?;
-        if i.d.in_use() {
-            return Err(i
-                .corrupt(&self.geom, field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says")
-                .into());
-        }
         let old = i.d;
         let stamp = Stamp::from(now);
         i.d = Dinode {
@@ -142,6 +136,19 @@ impl Core {
         self.iput(&i)?;
         self.ordering().inode_made(self, &i, old)?;
         Ok(i)
+    }
+
+    /// Whether a new inode can lie there: not if the old one is damaged, or in use whatever the bitmap says. The checker should look
+    /// then.
+    pub fn is_free_slot(&mut self, ino: Ino) -> Result<bool> {
+        let i = self.islot(ino)?;
+        let in_use =
+            || i.corrupt(&self.geom, field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into();
+        let damage = self.damaged.refuse(ino).err().or_else(|| i.d.in_use().then(in_use));
+        if let Some(e) = &damage {
+            self.calls.health.pass_by(e);
+        }
+        Ok(damage.is_none())
     }
 
     /// The link count of an inode as users see it.
@@ -202,6 +209,11 @@ impl Core {
             core.btimes.insert(ino.0, Stamp::default());
             let looped = || i.corrupt(&core.geom, field!(Dinode, btime), ino, "an orphan list without a loop");
             if twice { Err(looped().into()) } else { Ok(i) }
+        })
+        // Those behind one that cannot be read wait for the checker.
+        .or_else(|e| match e.is_damage() {
+            true => Ok(self.calls.health.pass_by(e)),
+            false => Err(e),
         })
     }
 

@@ -105,7 +105,7 @@ impl Engine for Ffs {
             label: String::from_utf8_lossy(&label_of(&sb.label)).into_owned(),
             uuid: sb.uuid,
             size: sb.frags.get().saturating_mul(frag),
-            clean: sb.clean.get() != 0,
+            clean: sb.clean.get() == format::UNMOUNTED,
             facts: vec![
                 ("version", sb.version.to_string()),
                 ("block_size", 1u64.checked_shl(sb.block_shift.get()).unwrap_or(0).to_string()),

@@ -31,6 +31,9 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let summaries = read_summaries(&*dev, &sb, &geom)?;
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
     core.calls.health.set_read_only(read_only);
+    if core.sb.clean.get() == DAMAGE_MET {
+        core.calls.health.note_damage();
+    }
     let orphans = core.sb.orphan.get();
     if !read_only {
         if !core.ordering().lists_orphans() {
@@ -85,7 +88,7 @@ impl Core {
         Ok(self.dev.flush()?)
     }
 
-    /// Marks the volume clean, unless damage was met or something is left that the checker should look at.
+    /// Marks the volume clean, unless something is left to be written.
     pub fn mark_clean(&mut self) -> Result<()> {
         self.calls.note_change();
         self.ordering().emptied(self)?;
@@ -96,8 +99,13 @@ impl Core {
         if !planted(Flaw::CleanTooEarly) {
             self.dev.flush()?;
         }
-        self.sb.clean =
-            u32::from(!self.calls.health.has_met_damage() && self.dirty.is_empty() && self.deps.frees_nothing()).into();
+        let is_all = self.dirty.is_empty() && self.deps.frees_nothing();
+        self.sb.clean = match self.calls.health.has_met_damage() {
+            _ if !is_all => 0,
+            true => DAMAGE_MET,
+            false => UNMOUNTED,
+        }
+        .into();
         superblock::write(&*self.dev, 0, &self.sb)?;
         Ok(self.dev.flush()?)
     }

@@ -55,6 +55,8 @@ pub(crate) struct Space {
     held_frags: u64,
     /// Fragments are placed to save space, not time.
     pub optimize_space: bool,
+    /// The call has passed by a group that could not be read.
+    pub unread: bool,
     /// State of the sequence that spreads directories of the root.
     drawn: u64,
 }
@@ -73,6 +75,7 @@ impl Space {
             holding: Vec::new(),
             held_frags: 0,
             optimize_space: false,
+            unread: false,
             drawn: geom.fsid ^ sb.mounts.get(),
         }
     }
@@ -99,6 +102,12 @@ impl Space {
         self.ndir = self.ndir - u64::from(info.ndir) + u64::from(sum.ndir.get());
         (info.nbfree, info.nffree) = (sum.nbfree.get(), sum.nffree.get());
         (info.nifree, info.ndir) = (sum.nifree.get(), sum.ndir.get());
+    }
+
+    /// Counts a group as full from now on: what is free in it cannot be known.
+    pub fn shut(&mut self, cgx: u32) {
+        let ndir = self.group(cgx).ndir.into();
+        self.set_counts(cgx, &Summary { nbfree: 0.into(), nffree: 0.into(), nifree: 0.into(), ndir });
     }
 
     pub fn nbfree(&self) -> u64 {

@@ -82,6 +82,12 @@ fn used(
     let promised = std::mem::take(&mut user.promised);
     user.call("unmount", fs.unmount())?;
     drop(fs);
+    // Damage that was met makes nothing else unreachable.
+    for read_only in [true, false] {
+        let o = MountOptions { read_only, ..MountOptions::default() };
+        let again = engine.mount(Devices::single(image.snapshot()), &o, clock.clone());
+        again.map_err(|e| format!("{what}: mounted again, read-only {read_only}: {e}"))?;
+    }
     let options = CheckOptions { repair: Repair::Yes, force: true };
     let report = engine.check(Devices::single(image.clone()), &options, &mut |_, _, _| ());
     let report = report.map_err(|e| format!("{what}: check: {e}"))?;
