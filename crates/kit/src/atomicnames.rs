@@ -50,6 +50,11 @@ pub trait AtomicNames: Names + State + Orphans + InodeTable + InodeStore<Inode: 
     /// Changes the parent that a directory names.
     fn set_parent(&mut self, dir: &Self::Inode, to: Ino) -> Result<()>;
 
+    /// Brings in what is changed then, before anything is.
+    fn ready_parent(&mut self, _dir: &Self::Inode) -> Result<()> {
+        Ok(())
+    }
+
     /// Notes that an inode was given another name: what it holds has to be durable with that, at the latest.
     fn note_moved(&mut self, _ino: Ino) {}
 
@@ -83,8 +88,8 @@ impl<C: AtomicNames> Namespace for C {
     fn make(&mut self, dir: &Node, name: &[u8], room: C::Room, new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
         let mut parent = self.iget(dir.ino)?;
-        let at = self.vacancy(&mut parent, name, &room)?;
         self.reserve_inode(new)?;
+        let at = self.vacancy(&mut parent, name, &room)?;
         let mut i = match new.data {
             [] => self.new_inode(dir.ino, new.mode, (new.uid, new.gid), now)?,
             _ => self.new_file(dir.ino, new, now)?,
@@ -127,6 +132,7 @@ impl<C: AtomicNames> Namespace for C {
     }
 
     fn rename(&mut self, m: Move<'_, C::Slot, C::Room>, now: Time) -> Result<()> {
+        ready_move(self, &m.node, m.dir.ino, m.new_dir.ino)?;
         let mut new_dir = self.iget(m.new_dir.ino)?;
         let at = match &m.target {
             Target::Free(room) => Some(self.vacancy(&mut new_dir, m.new_name, room)?),
@@ -155,6 +161,8 @@ impl<C: AtomicNames> Namespace for C {
     }
 
     fn exchange(&mut self, a: Place<C::Slot>, b: Place<C::Slot>, now: Time) -> Result<()> {
+        ready_move(self, &a.node, a.dir.ino, b.dir.ino)?;
+        ready_move(self, &b.node, b.dir.ino, a.dir.ino)?;
         for (place, comes, from) in [(&a, &b.node, b.dir.ino), (&b, &a.node, a.dir.ino)] {
             let dir = self.iget(place.dir.ino)?;
             self.point(&dir, &place.slot, (comes.ino, comes.file_type()))?;
@@ -207,6 +215,12 @@ fn drop_name<C: AtomicNames>(core: &mut C, node: &Node, parent: Ino, now: Time) 
     // A directory's name was its last, and its dot goes with it.
     i.set_links(if node.is_dir() { 0 } else { i.links().saturating_sub(1) });
     if i.links() > 0 { core.iput(&i) } else { lifetimes::lost(core, &mut i) }
+}
+
+/// Brings in what moving an inode to another directory changes of it, before anything is changed.
+fn ready_move<C: AtomicNames>(core: &mut C, node: &Node, from: Ino, to: Ino) -> Result<()> {
+    let i = core.iget(node.ino)?;
+    if node.is_dir() && from != to { core.ready_parent(&i) } else { Ok(()) }
 }
 
 /// Adjusts link counts and the parent of an inode that was moved to another directory, or within its own.

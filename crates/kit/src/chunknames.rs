@@ -53,6 +53,10 @@ impl<C: ChunkNames> AtomicNames for C {
         self.dir_replace(dir, DOTDOT_AT as u64, to, FileType::Dir)
     }
 
+    fn ready_parent(&mut self, dir: &C::Inode) -> Result<()> {
+        self.dir_page(dir, 0).map(drop)
+    }
+
     fn note_moved(&mut self, ino: Ino) {
         ChunkNames::note_moved(self, ino);
     }

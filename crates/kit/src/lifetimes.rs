@@ -12,7 +12,7 @@
 
 use crate::inodes::InodeStore;
 use crate::refs::Refs;
-use arbor_base::vfs::{Error, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -108,6 +108,11 @@ pub trait Lives {
 
     /// Notes damage that was met, so that the volume is not marked clean.
     fn note_damage_met(&mut self);
+
+    /// The same, of what no call fails by: it is to be told.
+    fn pass_by(&mut self, _damage: &Error) {
+        self.note_damage_met();
+    }
 }
 
 /// The lists of orphans on disk, as the engine keeps them. The functions pass the decoded inode along; a change of it
@@ -206,6 +211,21 @@ pub fn load<C: Orphans>(
         (before, at) = (at, C::next(&i));
     }
     Ok(())
+}
+
+/// The same at a mount: those behind one that cannot be read wait for the checker.
+pub fn load_some<C: Orphans>(
+    core: &mut C,
+    head: u64,
+    check: impl FnMut(&mut C, Ino, bool) -> Result<C::Inode>,
+) -> Result<()> {
+    match load(core, head, check) {
+        Err(e) if e.is_damage() || e.errno() == Errno::ESTALE => {
+            core.pass_by(&e);
+            Ok(())
+        }
+        loaded => loaded,
+    }
 }
 
 /// Called when the last name of an inode is removed; `i`, with link count 0, is not stored yet. Frees the inode if it

@@ -166,6 +166,10 @@ impl<M: Machine> Lives for M {
     fn note_damage_met(&mut self) {
         self.calls().health.note_damage();
     }
+
+    fn pass_by(&mut self, damage: &arbor_base::vfs::Error) {
+        self.calls().health.pass_by(damage);
+    }
 }
 
 impl<M: Machine> State for M {

@@ -11,6 +11,7 @@ use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, Error, Result};
+use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::buddy::bitmap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -87,6 +88,30 @@ impl Core {
         Err(damaged.map_or(Errno::ENOSPC.into(), Error::Corrupt))
     }
 
+    /// Finds a group that may have a free block, and whose bitmap can be read: who is told now that there is none has changed
+    /// nothing.
+    pub fn find_sound_group(&mut self) -> Result<()> {
+        let mut damaged = None;
+        while self.groups.sound.is_none_or(|group| !self.groups.open.contains(group)) {
+            let Some(near) = self.groups.open.nearest(0) else {
+                let none = self.calls.health.has_met_damage().then_some(Errno::ENOSPC.into());
+                return damaged.or(none).map_or(Ok(()), Err);
+            };
+            match self.bitmap(Group(near)) {
+                Err(e @ Error::Corrupt(_)) => {
+                    self.calls.health.pass_by(&e);
+                    self.groups.open.remove(near);
+                    damaged = Some(e);
+                }
+                bitmap => {
+                    bitmap?;
+                    self.groups.sound = Some(near);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Takes the blocks from `goal` on, as many as are free in its group.
     fn take_at(&mut self, goal: u32, want: u32) -> Result<Option<(DataBlock, u32)>> {
         let group = self.geom.group_of(DataBlock(goal));
@@ -130,9 +155,11 @@ impl Core {
         Ok((DataBlock(first), run))
     }
 
-    /// The bitmap of a group.
+    /// The bitmap of a group. What is changed with it can be read, too.
     pub fn bitmap(&mut self, group: Group) -> Result<Arc<Vec<u8>>> {
-        self.ifile_page(self.bitmap_lbn(group))
+        let (lbn, i) = (self.bitmap_lbn(group), self.inode(IFILE)?);
+        self.pointer(&i, FileBlock::Data(lbn))?;
+        self.ifile_page(lbn)
     }
 
     /// Marks a run of data blocks of one group in its bitmap, and counts it. What is marked so already is damage.

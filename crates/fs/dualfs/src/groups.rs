@@ -28,6 +28,8 @@ pub(crate) struct Groups {
     pub unsaved: BTreeSet<u32>,
     /// What was allocated since the last set.
     pub taken: Vec<RunInfo>,
+    /// One of those that may have a free block, whose bitmap was read.
+    pub sound: Option<u32>,
 }
 
 impl Groups {
@@ -42,6 +44,7 @@ impl Groups {
             changed: BTreeSet::new(),
             unsaved: BTreeSet::new(),
             taken: Vec::new(),
+            sound: None,
         }
     }
 

@@ -102,6 +102,28 @@ impl Core {
         Ok(())
     }
 
+    /// Brings in what is changed with an entry of the inode map, before anything is.
+    pub fn ready_entry(&mut self, ino: Ino) -> Result<()> {
+        let (lbn, i) = (self.in_ifile(MAP_AT + ino.0 * MAP_ENTRY as u64).0, self.inode(IFILE)?);
+        self.pointer(&i, FileBlock::Data(lbn))?;
+        self.ifile_page(lbn).map(drop)
+    }
+
+    /// The same for the next new inode. A list of free ones that cannot be read waits for the checker.
+    pub fn ready_number(&mut self) -> Result<()> {
+        let end = Ino(self.state.inodes.into());
+        if self.state.free_ino != 0 {
+            match self.ready_entry(Ino(self.state.free_ino.into())) {
+                Err(e) if e.is_damage() => {
+                    self.calls.health.pass_by(e);
+                    self.state.free_ino = 0;
+                }
+                ready => return ready,
+            }
+        }
+        self.ready_entry(end)
+    }
+
     /// Allocates an inode; returns it with its new version.
     pub fn ialloc(&mut self) -> Result<(Ino, u32)> {
         self.need_meta(1)?;

@@ -16,6 +16,7 @@ use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
+use arbor_kit::namespace::NewInode;
 use arbor_kit::xattr::Xattrs;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -150,7 +151,7 @@ impl Core {
 
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
-        lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
+        lifetimes::load_some(self, self.state.orphan.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
                 return Ok(i);
@@ -183,6 +184,10 @@ impl ChunkNames for Core {
         self.put_new(new, m, owner, group, now)
     }
 
+    fn reserve_contents(&mut self, _new: &NewInode<'_>) -> Result<()> {
+        self.ready_number()
+    }
+
     fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
         if target.len() > FAST_LINK {
             return arbor_kit::blockfile::store_target(self, i, target);
@@ -197,6 +202,8 @@ impl ChunkNames for Core {
 
 impl Orphans for Core {
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        // Before the first change: damaged attributes must not fail a step half way.
+        self.xattr_blocks(i)?;
         let is_cut = !i.d.has_blocks() || self.truncate_step(i, 0)? == 0;
         if is_cut {
             self.drop_xattrs(i)?;

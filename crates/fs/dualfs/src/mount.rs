@@ -16,7 +16,8 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let (dev, found) = areas::open(devices)?;
     let read_only = arbor_kit::options::read_only(head::features(&found.0), KNOWN, options, &*dev)?;
     let mut core = open(dev.clone(), found, opts, clock.now())?;
-    if core.checkpoint.clean.get() == 0 && read_only {
+    // Where damage was met the last checkpoint does not say clean, although nothing follows it.
+    if core.checkpoint.clean.get() == 0 && core.log.set != core.checkpoint.set.get() && read_only {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
         ));

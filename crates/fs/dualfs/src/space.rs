@@ -83,8 +83,14 @@ impl Core {
     }
 
     /// Fails with `ENOSPC` unless so many data blocks are available.
-    pub fn need_data(&self, blocks: u32) -> Result<()> {
-        if blocks == 0 || self.data_available() >= u64::from(blocks) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    pub fn need_data(&mut self, blocks: u32) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        if self.data_available() < u64::from(blocks) {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.find_sound_group()
     }
 
     /// Bytes of buffers that the next set writes to the log: all that is dirty but pages of regular files.

@@ -364,6 +364,9 @@ impl Core {
 
     /// Notes that a file is about to be changed (DUALFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
+        if ino != IFILE && !self.changes.files.contains_key(&ino.0) {
+            self.ready_entry(ino)?;
+        }
         self.calls.note_change();
         if self.changes.files.contains_key(&ino.0) {
             return Ok(());

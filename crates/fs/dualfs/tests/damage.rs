@@ -359,5 +359,10 @@ fn a_scrub_verifies_every_indirect_block() {
 #[test]
 fn damage_costs_only_itself() {
     let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
-    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+    arbor_torture::beside::damage_costs_only_itself(
+        DAMAGE.engine,
+        &images,
+        &|s| ["superblock", "descriptors", "ifile inode", "segment usage", "indirect block"].contains(&s.kind),
+        &[""],
+    );
 }

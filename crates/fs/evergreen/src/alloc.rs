@@ -13,7 +13,7 @@ use crate::units::free_in;
 use crate::volume::{Core, Dirty};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::buddy::{Summary, bitmap};
 use std::ops::Range;
@@ -30,7 +30,13 @@ impl Core {
     /// Blocks that can be had.
     pub fn usable(&self) -> u64 {
         let waiting = (self.space.pending.len() + self.space.held.len()) as u64;
-        u64::from(self.geom.space()).saturating_sub(u64::from(self.master.head.used.get()) + waiting + self.kept())
+        let all = u64::from(self.geom.space()).saturating_sub(self.shut_blocks());
+        all.saturating_sub(u64::from(self.master.head.used.get()) + waiting + self.kept())
+    }
+
+    /// Blocks of which nobody knows whether they are free.
+    fn shut_blocks(&self) -> u64 {
+        self.space.shut.len() as u64 * u64::from(BITS)
     }
 
     /// Blocks that older commits alone have.
@@ -46,14 +52,20 @@ impl Core {
     /// Blocks that files may still get.
     pub fn available(&self) -> u64 {
         let used = u64::from(self.master.head.used.get()) + self.kept();
-        u64::from(self.geom.space()).saturating_sub(self.reserve()).saturating_sub(used)
+        u64::from(self.geom.space()).saturating_sub(self.reserve() + self.shut_blocks()).saturating_sub(used)
     }
 
     /// Fails with `ENOSPC` unless files may get so many blocks more.
-    pub fn need(&self, blocks: u64) -> Result<()> {
+    pub fn need(&mut self, blocks: u64) -> Result<()> {
+        self.space.unread = false;
+        if blocks > 0 && self.space.run.is_empty() {
+            // A bitmap that cannot be read is met before anything is changed.
+            self.find_place()?;
+        }
         let copies = self.changes.logged + self.changes.logged / REDOS as u64 + 1;
         let can = blocks <= self.available() && self.usable() >= blocks + CASCADE + copies;
-        if can { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        let is_found = blocks == 0 || !self.space.run.is_empty() || !self.space.unread;
+        if can && is_found { Ok(()) } else { Err(self.no_space()) }
     }
 
     /// Whether one block more may be overwritten: the commit has room for its copy.
@@ -75,6 +87,14 @@ impl Core {
     /// Allocates a block, next to the one before.
     pub fn alloc(&mut self) -> Result<u32> {
         let block = self.find_free()?;
+        // From here on it is no refusal.
+        self.take(block).map_err(|e| match e {
+            Error::Errno(Errno::ENOSPC) => Errno::EIO.into(),
+            e => e,
+        })
+    }
+
+    fn take(&mut self, block: u32) -> Result<u32> {
         self.space.take_bit(block);
         self.space.units.note(block);
         self.space.fresh.insert(block);
@@ -85,8 +105,13 @@ impl Core {
         Ok(block)
     }
 
-    /// Frees a block, for the next commit; it can be had at once only if no commit has it.
+    /// Frees a block, for the next commit; it can be had at once only if no commit has it. What cannot be freed stays in use until
+    /// the checker looks.
     pub fn free(&mut self, block: u32) -> Result<()> {
+        if !self.is_open(block / BITS)? {
+            self.calls.health.note_damage();
+            return Ok(());
+        }
         if !planted(Flaw::FreedStays) {
             self.set_used(block, false)?;
         }
@@ -161,7 +186,7 @@ impl Core {
             }
             self.find_place()?;
         }
-        Err(Errno::ENOSPC.into())
+        Err(self.no_space())
     }
 
     /// Finds what blocks are given out of.
@@ -259,8 +284,39 @@ impl Core {
         Ok(())
     }
 
-    /// The map of what block `n` of the dBitmap covers; `None` if nothing of it can be had.
+    /// Whether block `n` of the dBitmap can be read.
+    fn is_open(&mut self, n: u32) -> Result<bool> {
+        self.space.unread = false;
+        self.map(n)?;
+        Ok(!self.space.shut.contains(&n) && !self.space.unread)
+    }
+
+    /// Why there is no space: where something could not be read nobody knows.
+    fn no_space(&self) -> Error {
+        if self.space.unread { Errno::EIO } else { Errno::ENOSPC }.into()
+    }
+
+    /// The map of what block `n` of the dBitmap covers; `None` if nothing of it can be had, also if that cannot be read.
     fn map(&mut self, n: u32) -> Result<Option<&Map>> {
+        if self.space.shut.contains(&n) {
+            return Ok(None);
+        }
+        match self.load_map(n) {
+            Err(e @ Error::Corrupt(_)) if self.passes_damage => {
+                self.calls.health.pass_by(e);
+                self.space.shut.insert(n);
+                Ok(None)
+            }
+            Err(Error::Io(_)) if self.passes_damage => {
+                self.space.unread = true;
+                Ok(None)
+            }
+            Err(e) => Err(e),
+            Ok(()) => Ok(self.space.maps.get(&n).filter(|map| map.free > 0)),
+        }
+    }
+
+    fn load_map(&mut self, n: u32) -> Result<()> {
         if !self.space.maps.contains_key(&n) {
             // Of a damaged volume the bitmap may call free what is reserved.
             let mut bits = self.geom.reserved_bits(n);
@@ -271,7 +327,7 @@ impl Core {
             let (free, summary) = (bitmap::count_free(&bits, BITS), Summary::build(&bits, BITS));
             self.space.maps.insert(n, Map { bits, summary, free });
         }
-        Ok(self.space.maps.get(&n).filter(|map| map.free > 0))
+        Ok(())
     }
 
     /// Whether a block was allocated since the last commit.
@@ -409,7 +465,17 @@ impl Core {
     /// Allocates an inode; `ENOSPC` if there is none.
     pub fn take_inode(&mut self) -> Result<Ino> {
         let (end, used) = (self.master.head.inode_end.get(), self.master.head.inodes.get());
-        let n = if used < end { self.find_inode(end)? } else { self.extend_inodes(end)? };
+        let found = if used < end { self.find_inode(end)? } else { None };
+        if found.is_none() {
+            match self.bitmap(IBITMAP, end / BITS) {
+                Err(e @ Error::Corrupt(_)) => {
+                    self.calls.health.pass_by(e);
+                    return Err(Errno::ENOSPC.into());
+                }
+                page => drop(page?),
+            }
+        }
+        let n = found.map_or_else(|| self.extend_inodes(end), Ok)?;
         self.set_bit(IBITMAP, n / BITS, n % BITS, true)?;
         self.master.head.inodes = (used + 1).into();
         self.touch_master();
@@ -427,6 +493,14 @@ impl Core {
     /// Frees an inode.
     pub fn give_inode(&mut self, ino: Ino) -> Result<()> {
         let n = ino.0 as u32;
+        if let Err(e) = self.bitmap(IBITMAP, n / BITS)
+            && e.is_damage()
+            && self.passes_damage
+        {
+            // It stays in use until the checker looks.
+            self.calls.health.pass_by(e);
+            return Ok(());
+        }
         self.set_bit(IBITMAP, n / BITS, n % BITS, false)?;
         self.space.full.remove(&(n / BITS));
         self.master.head.inodes = self.master.head.inodes.get().saturating_sub(1).into();
@@ -434,18 +508,34 @@ impl Core {
         Ok(())
     }
 
-    /// Finds a free one among those that were in use before.
-    fn find_inode(&mut self, end: u32) -> Result<u32> {
+    /// Finds a free one among those that were in use before; none if it cannot be had, because of damage.
+    fn find_inode(&mut self, end: u32) -> Result<Option<u32>> {
+        let mut passed = false;
         for n in 0..end.div_ceil(BITS) {
             if self.space.full.contains(&n) {
                 continue;
             }
-            let page = self.bitmap(IBITMAP, n)?;
+            let page = match self.bitmap(IBITMAP, n) {
+                Err(e @ Error::Corrupt(_)) => {
+                    self.calls.health.pass_by(e);
+                    passed = true;
+                    self.space.full.insert(n);
+                    continue;
+                }
+                page => page?,
+            };
             let bits = page.as_ref().and_then(|page| page.get(HEAD..)).unwrap_or(&[]);
-            match bitmap::next_free(bits, 0, (end - n * BITS).min(BITS)) {
-                Some(bit) => return Ok(n * BITS + bit),
-                None => drop(self.space.full.insert(n)),
+            let (mut from, to) = (0, (end - n * BITS).min(BITS));
+            while let Some(bit) = bitmap::next_free(bits, from, to) {
+                if self.is_free_slot(Ino((n * BITS + bit).into()))? {
+                    return Ok(Some(n * BITS + bit));
+                }
+                (from, passed) = (bit + 1, true);
             }
+            self.space.full.insert(n);
+        }
+        if passed {
+            return Ok(None);
         }
         let at = bits_at(IBITMAP, 0);
         Err(Corrupt::new("bitmap", "bits", at, "no free one", "as many free as the check-point says").into())

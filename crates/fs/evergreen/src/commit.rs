@@ -66,17 +66,22 @@ impl Machine for Core {
 impl Core {
     /// Whether internal resources are consumed.
     fn is_pressed(&self) -> bool {
-        self.cache.dirty_load() > self.cache.dirty_limit() || self.is_short()
+        self.cache.dirty_load() > self.cache.dirty_limit() || self.is_short() || !self.has_room()
     }
 
     /// Whether a call made of steps may take another one before it is committed. The first one after a commit always may.
     pub fn has_room(&self) -> bool {
+        if self.undoes {
+            return true;
+        }
         let few = self.cache.dirty_load() < self.cache.dirty_limit() * 2;
         self.changes.parts.is_empty() || few && self.usable() > 2 * crate::alloc::CASCADE
     }
 
     /// Commits all changes, durably.
     pub fn write_commit(&mut self) -> Result<()> {
+        // What a failed call has left is never made durable.
+        self.calls.health.check_ordered()?;
         if !self.changes.master && self.changes.parts.is_empty() {
             return Ok(());
         }

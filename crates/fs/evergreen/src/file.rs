@@ -258,8 +258,18 @@ impl BlockFiles for Core {
     }
 
     fn undo_growth(&mut self, i: &mut Inode, to: u64) -> Result<()> {
-        while self.truncate_step(i, to)? > to {}
-        Ok(())
+        // It has to come to its end in this call; what it frees is new.
+        self.undoes = true;
+        let mut size = i.d.size.get();
+        let done = loop {
+            match self.truncate_step(i, to) {
+                Ok(now) if now > to && now < size => size = now,
+                Ok(now) if now > to => break Err(Errno::EIO.into()),
+                done => break done.map(drop),
+            }
+        };
+        self.undoes = false;
+        done
     }
 
     fn has_room_for_step(&mut self) -> bool {

@@ -263,6 +263,7 @@ impl Core {
             FileBlock::Data(lbn) if !is_special(i.ino) => self.page(i, lbn),
             _ => self.part(i, part),
         };
+        let read = read.and_then(|_| self.check_in_use(i.ino, block));
         if self.readable(read)?.is_none() {
             return Ok(());
         }

@@ -28,11 +28,6 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
             "the volume was in use with redo=none and not unmounted: run fsck (`arbor fsck -p`), which looks at all of it",
         ));
     }
-    if read_only && !sb.is_clean() && opts.commit_at.is_none() {
-        return Err(Error::refused(
-            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
-        ));
-    }
     dev.confine(0..byte(geom.blocks));
     let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
     core.stay();
@@ -46,9 +41,16 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         }
         (taken, _) => taken?,
     }
+    // Where damage was met the superblock does not say clean, although all of the last commit is in place.
+    if read_only && !sb.is_clean() && opts.commit_at.is_none() && !core.laid.is_empty() {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
     if let Some(seq) = opts.commit_at {
         core.take_commit(seq)?;
     }
+    core.passes_damage = true;
     if !read_only {
         core.keep_history()?;
         core.begin()?;

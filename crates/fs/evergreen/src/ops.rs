@@ -46,6 +46,7 @@ impl locked::Core for Core {
 
     /// Makes units free as a whole (`gather.rs`).
     fn clean(&mut self, budget: u64) -> Result<Cleaned> {
+        self.calls.health.check_writable()?;
         self.stay();
         self.gather_now(budget).inspect_err(|e| self.give_up(e))
     }

@@ -36,6 +36,10 @@ pub(crate) struct Space {
     pub held: Vec<u32>,
     /// Blocks of the iBitmap without a free bit.
     pub full: FxHashSet<u32>,
+    /// Blocks of the dBitmap that cannot be read: nothing of what they cover is given away or freed.
+    pub shut: FxHashSet<u32>,
+    /// One of them could not be read in this call.
+    pub unread: bool,
 }
 
 /// What a block of the dBitmap covers: 1 for what cannot be had.

@@ -18,7 +18,7 @@ use crate::validate;
 use arbor_base::cache::{Cache, FileBlock, Limit, Name};
 use arbor_base::device::{Device, Kind, Medium};
 use arbor_base::layout::{Corrupt, Location, put_u32};
-use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::blockmap::{BlockMap as _, Parent, Shape};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::counters::Io;
@@ -81,6 +81,10 @@ pub(crate) struct Core {
     pub heat: Heat,
     pub history: History,
     pub gather: Gather,
+    /// Damage of bitmaps is passed by: not where it is mended.
+    pub passes_damage: bool,
+    /// A file that could not grow is cut back, whatever room there is for further steps.
+    pub undoes: bool,
     /// Blocks that the last commit has overwritten, and that are not written in place yet.
     pub laid: BTreeMap<u32, (Kind, Arc<Vec<u8>>)>,
     pub io: Io,
@@ -106,6 +110,8 @@ impl Core {
             changes: Changes::default(),
             gather: Gather::new(&units),
             space: Space { units, ..Space::default() },
+            passes_damage: false,
+            undoes: false,
             medium,
             heat: Heat::default(),
             history: History::default(),
@@ -198,14 +204,27 @@ impl Core {
         let (name, kind) = (Name::File(i.ino, part), Core::kind(i, part));
         self.note_change();
         self.cache.dirtied(name).ok_or(Errno::EIO)?;
-        // Whatever the new address changes finds it dirty.
-        self.changes.parts.insert(name, Dirty { block: old, kind, how });
         self.changes.logged += u64::from(how == How::Logged);
         if how != How::Moved {
+            self.changes.parts.insert(name, Dirty { block: old, kind, how });
             self.space.units.note(old);
             return Ok(());
         }
-        let block = self.alloc()?;
+        // Whatever the new address changes finds it dirty.
+        let before = self.changes.parts.insert(name, Dirty { block: old, kind, how });
+        let block = match (self.alloc(), before) {
+            // Nothing has changed.
+            (Err(e @ Error::Errno(Errno::ENOSPC)), None) => {
+                self.changes.parts.remove(&name);
+                self.cache.set_clean(name);
+                return Err(e);
+            }
+            (Err(e @ Error::Errno(Errno::ENOSPC)), Some(before)) => {
+                self.changes.parts.insert(name, before);
+                return Err(e);
+            }
+            (block, _) => block?,
+        };
         self.changes.parts.insert(name, Dirty { block, kind, how });
         if planted(Flaw::CascadeStops) && kind == Kind::Tree && old != 0 {
             return self.free(old);
@@ -311,7 +330,7 @@ impl Core {
     }
 
     /// Fails unless a pointer points to a block that is in use, too.
-    fn check_in_use(&mut self, ino: Ino, block: u32) -> Result<()> {
+    pub fn check_in_use(&mut self, ino: Ino, block: u32) -> Result<()> {
         self.check_pointer(ino, block)?;
         if self.is_used(block)? {
             return Ok(());

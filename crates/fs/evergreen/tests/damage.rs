@@ -573,5 +573,10 @@ fn a_volume_without_a_redo_list_is_checked_first() {
 #[test]
 fn damage_costs_only_itself() {
     let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
-    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+    arbor_torture::beside::damage_costs_only_itself(
+        DAMAGE.engine,
+        &images,
+        &|s| ["superblock", "master block"].contains(&s.kind),
+        &[""],
+    );
 }

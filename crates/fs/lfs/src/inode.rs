@@ -14,6 +14,7 @@ use arbor_kit::blockfile::UsualFields as _;
 use arbor_kit::chunknames::ChunkNames;
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
+use arbor_kit::namespace::NewInode;
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -170,7 +171,7 @@ impl Core {
 
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
-        lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
+        lifetimes::load_some(self, self.state.orphan.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
                 return Ok(i);
@@ -200,6 +201,10 @@ impl ChunkNames for Core {
     fn inew(&mut self, _dir: Ino, m: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
         let (ino, version) = self.ialloc()?;
         self.put_new((ino, version), m, owner, now)
+    }
+
+    fn reserve_contents(&mut self, _new: &NewInode<'_>) -> Result<()> {
+        self.ready_number()
     }
 
     fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {

@@ -17,7 +17,8 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let geom = superblock::geometry(&sb, 0)?;
     let mut core = open(dev, geom, opts, clock.now())?;
     core.calls.health.set_read_only(read_only);
-    if core.checkpoint.clean.get() == 0 && read_only {
+    // Where damage was met the last checkpoint does not say clean, although nothing follows it.
+    if core.checkpoint.clean.get() == 0 && core.log.group != core.checkpoint.group.get() && read_only {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
         ));

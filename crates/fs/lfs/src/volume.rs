@@ -203,6 +203,9 @@ impl Core {
 
     /// Notes that a file is about to be changed (LFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
+        if ino != IFILE && !self.changed.contains_key(&ino.0) {
+            self.ready_entry(ino)?;
+        }
         self.calls.note_change();
         if ino != IFILE && !self.is_writing {
             self.changed_ms = self.calls.now_ms();

@@ -60,6 +60,14 @@ impl Core {
 
     /// Frees one.
     pub fn give(&mut self, of: Of, n: u32) -> Result<()> {
+        let block = self.pool(of).1 + n / BITS;
+        if let Err(e) = self.block(block, Kind::Bitmap).map(drop)
+            && e.is_damage()
+        {
+            // It stays in use until the checker looks.
+            self.calls.health.pass_by(e);
+            return Ok(());
+        }
         self.set_bit(of, n, false)?;
         let (pool, first) = self.pool(of);
         pool.free = pool.free.get().saturating_add(1).min(pool.count.get()).into();
@@ -80,12 +88,32 @@ impl Core {
                 continue;
             }
             let from = if step == 0 { rover % BITS } else { 0 };
-            let bits = self.block(first + n, Kind::Bitmap)?.get(HEAD..).unwrap_or(&[]);
-            match bitmap::next_free(bits, from, (end - n * BITS).min(BITS)) {
+            let (mut from, to) = (from, (end - n * BITS).min(BITS));
+            let bits = match self.block(first + n, Kind::Bitmap) {
+                Ok(bits) => bits.get(HEAD..).unwrap_or(&[]).to_vec(),
+                Err(e) if e.is_damage() => {
+                    self.calls.health.pass_by(e);
+                    self.full.insert(first + n);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            let mut found = bitmap::next_free(&bits, from, to);
+            while let Some(at) = found
+                && of == Of::Inodes
+                && !self.is_free_slot(Ino((n * BITS + at).into()))?
+            {
+                from = at + 1;
+                found = bitmap::next_free(&bits, from, to);
+            }
+            match found {
                 Some(at) => return Ok(n * BITS + at),
                 None if from == 0 => drop(self.full.insert(first + n)),
                 None => {}
             }
+        }
+        if self.calls.health.has_met_damage() {
+            return Err(Errno::ENOSPC.into());
         }
         Err(Corrupt::new("bitmap", "bits", byte(first), "no free one", "as many free as the superblock says").into())
     }

@@ -57,10 +57,23 @@ impl Core {
         Ok(Inode { ino, d, place })
     }
 
+    /// Whether a new inode can lie there: not if the old one is damaged, or in use whatever the bitmap says.
+    pub fn is_free_slot(&mut self, ino: Ino) -> Result<bool> {
+        let damage = match self.islot(ino) {
+            Ok(i) if i.d.in_use() => {
+                i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into()
+            }
+            Err(e) if e.is_damage() => e,
+            slot => return slot.map(|_| true),
+        };
+        self.calls.health.pass_by(damage);
+        Ok(false)
+    }
+
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         let head = self.sb.orphan.get();
-        lifetimes::load(self, head.into(), |core, ino, twice| {
+        lifetimes::load_some(self, head.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if twice || i.d.nlink.get() != 0 {
                 return Err(i
@@ -176,9 +189,6 @@ impl ChunkNames for Core {
     fn inew(&mut self, _dir: Ino, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = Ino(self.take(Of::Inodes)?.into());
         let mut i = self.islot(ino)?;
-        if i.d.in_use() {
-            return Err(i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into());
-        }
         let (stamp, generation) = (Stamp::from(now), i.d.generation.get().wrapping_add(1).into());
         let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
         let (mode, nlink, uid, gid, ino) = (m.into(), nlink.into(), uid.into(), gid.into(), (ino.0 as u32).into());

@@ -73,7 +73,7 @@ impl Core {
     /// Loads, at a mount, the objects that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         let head = self.sb.orphan.get();
-        lifetimes::load(self, head, |core, ino, twice| {
+        lifetimes::load_some(self, head, |core, ino, twice| {
             let i = core.iget(ino)?;
             if twice || i.d.nlink.get() != 0 {
                 let found = i.d.nlink.get();
