@@ -356,6 +356,7 @@ impl Core {
         // What zeroes the rest of the last block would have to read it after blocks were freed; it may be damaged.
         if to < i.size() && !to.is_multiple_of(self.geom.block() as u64) {
             self.page(i, to >> self.geom.block_shift)?;
+            self.find_sound_group()?;
         }
         let (keep, end) = (self.geom.blocks_for(to), self.geom.blocks_for(i.size()));
         let mut at = end;
@@ -421,6 +422,8 @@ impl Core {
             let tables = self.missing(i, lbn)?.len() as u32;
             self.need_data(u32::from(is_data))?;
             self.need_meta(tables + u32::from(!is_data))?;
+        } else if is_data {
+            self.find_sound_group()?;
         }
         self.mark(i.ino)?;
         self.ensure(i, lbn)?;

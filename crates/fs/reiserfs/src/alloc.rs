@@ -27,14 +27,43 @@ const NEAR: u32 = 16;
 impl Core {
     /// Fails with `ENOSPC` unless so many blocks can be allocated, and those of one more change of the tree: stat data may grow
     /// with what the others are for.
-    pub fn need(&self, blocks: u64) -> Result<()> {
-        self.has(blocks + if self.geom.dense { self.most_taken() } else { 0 })
+    pub fn need(&mut self, blocks: u64) -> Result<()> {
+        if !self.has_room_for(blocks) {
+            return Err(Errno::ENOSPC.into());
+        }
+        if blocks > 0 { self.find_sound() } else { Ok(()) }
+    }
+
+    pub fn has_room_for(&self, blocks: u64) -> bool {
+        self.has(blocks + if self.geom.dense { self.most_taken() } else { 0 }).is_ok()
     }
 
     /// Fails with `ENOSPC` unless so many blocks can be allocated.
     pub fn has(&self, blocks: u64) -> Result<()> {
         let free = self.sb.free.get().saturating_sub(self.space.held());
-        if blocks <= free.into() { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        // What is free in a bitmap that is lost cannot be had.
+        let lost = self.space.lost.len() as u64 * u64::from(self.geom.covered());
+        if blocks <= u64::from(free).saturating_sub(lost) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Looks for a bitmap that can be read and has a free block: who is told now that there is none has changed nothing. It looks at
+    /// few of them.
+    fn find_sound(&mut self) -> Result<()> {
+        if self.space.sound.is_some_and(|n| !self.space.full.contains(&n)) {
+            return Ok(());
+        }
+        let (bitmaps, roomy) = (self.sb.bitmaps.get(), self.sb.roomy.get());
+        self.space.is_unread = false;
+        for n in (roomy..bitmaps).chain(0..roomy.min(bitmaps)).take(NEAR as usize) {
+            if self.search_one(n, n * self.geom.covered(), true)?.is_some() {
+                self.space.sound = Some(n);
+                return Ok(());
+            }
+        }
+        match bitmaps < self.geom.bitmaps() || bitmaps > NEAR {
+            true => Ok(()),
+            false => Err(self.no_free()),
+        }
     }
 
     /// Allocates a block near another one.
@@ -51,6 +80,9 @@ impl Core {
 
     /// Frees a block.
     pub fn free_block(&mut self, block: Block, of: For) -> Result<()> {
+        if !self.can_free(block)? {
+            return Ok(());
+        }
         self.set_bits(block, false, of)?;
         self.sb.free = self.sb.free.get().saturating_add(1).into();
         if planted(Flaw::FreedTooEarly) || planted(Flaw::PreservedEarly) && of == For::Tree {
@@ -182,6 +214,9 @@ impl Core {
         if self.space.is_unread {
             return Errno::EIO.into();
         }
+        if !self.space.lost.is_empty() {
+            return Errno::ENOSPC.into();
+        }
         let at = self.geom.byte(self.geom.bitmap(self.sb.bitmaps.get().saturating_sub(1)));
         Corrupt::new("bitmap", "bits", at, "none that is free", "as many as the superblock says").into()
     }
@@ -200,8 +235,7 @@ impl Core {
                 held.into_iter().for_each(|held| drop(self.space.held.insert(n, held)));
                 return match e {
                     Error::Corrupt(_) => {
-                        self.calls.health.note(&e);
-                        self.space.full.insert(n);
+                        self.lose_bitmap(n, &e);
                         Ok(None)
                     }
                     Error::Io(_) => {
@@ -244,9 +278,37 @@ impl Core {
         self.put_block(block, Kind::Bitmap, [head.as_bytes(), bits].concat());
     }
 
-    /// Fails unless a block is in use for what it is said to hold.
+    /// Fails unless a block is in use for what it is said to hold, as far as that can be known.
     pub fn check_used(&mut self, block: Block, of: For) -> Result<()> {
-        self.check_bits(block, false, of)
+        if self.can_free(block)? { self.check_bits(block, false, of) } else { Ok(()) }
+    }
+
+    /// Nothing of what a bitmap covers is given away or freed any more.
+    fn lose_bitmap(&mut self, n: u32, why: &Error) {
+        if self.space.lost.insert(n) {
+            self.calls.health.pass_by(why);
+        }
+        self.space.full.insert(n);
+    }
+
+    /// Whether the bit of a block can be changed. Where the bitmap is damaged, or cannot be read, it stays in use until the checker
+    /// looks.
+    fn can_free(&mut self, block: Block) -> Result<bool> {
+        let n = block / self.geom.covered();
+        if !self.geom.is_node(block) || n >= self.sb.bitmaps.get() {
+            return Ok(true);
+        }
+        match self.bitmap(n).map(drop) {
+            Err(e @ Error::Corrupt(_)) => {
+                self.lose_bitmap(n, &e);
+                Ok(false)
+            }
+            Err(e @ Error::Io(_)) => {
+                self.calls.health.pass_by(e);
+                Ok(false)
+            }
+            read => read.map(|()| true),
+        }
     }
 
     /// Fails unless a block can be allocated (`used`), or freed.

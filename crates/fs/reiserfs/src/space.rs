@@ -30,6 +30,10 @@ pub(crate) struct Space {
     pub last_data: Option<Block>,
     /// The device could not read a bitmap in which a block was looked for.
     pub is_unread: bool,
+    /// Bitmaps that are damaged.
+    pub lost: BTreeSet<u32>,
+    /// One that was read, and has a free block unless it is full by now.
+    pub sound: Option<u32>,
 }
 
 impl Space {

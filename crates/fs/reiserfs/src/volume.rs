@@ -550,7 +550,7 @@ impl Nodes for Core {
 
     /// One that is on disk (REISER-C6), as long as there is space: where that is low it stays, and the log has it.
     fn moves(&self, block: Block) -> bool {
-        self.opts.ordering == Ordering::Preserve && !self.log.fresh.contains(&block) && self.need(LEAST_FREE).is_ok()
+        self.opts.ordering == Ordering::Preserve && !self.log.fresh.contains(&block) && self.has_room_for(LEAST_FREE)
     }
 
     /// With `layout=virtual` a tail goes near the unformatted nodes of its file (paper, "Drops").

@@ -803,5 +803,10 @@ fn hostile(seed: u64) {
 #[test]
 fn damage_costs_only_itself() {
     let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
-    arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
+    arbor_torture::beside::damage_costs_only_itself(
+        DAMAGE.engine,
+        &images,
+        &|s| ["superblock", "map of object numbers"].contains(&s.kind),
+        &["", "ordering=preserve"],
+    );
 }
