@@ -188,11 +188,10 @@ impl Checker<'_> {
             return Ok(());
         }
         self.r.view.commit()?;
-        if !mended {
-            return Ok(());
-        }
+        // What could not be mended keeps nobody from the rest.
+        let clean = if mended { UNMOUNTED } else { DAMAGE_MET };
         let summary_crc = crc(&self.sums).into();
-        self.write_super(SuperBlock { clean: UNMOUNTED.into(), orphan: 0.into(), summary_crc, ..sb })
+        self.write_super(SuperBlock { clean: clean.into(), orphan: 0.into(), summary_crc, ..sb })
     }
 
     /// The ordering that the superblock of a half-mended volume records. The journal is empty by now, and does not hold

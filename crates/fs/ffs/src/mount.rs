@@ -27,6 +27,8 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     if sb.clean.get() == 0 {
         recover::recover(&dev, &mut sb, &geom, read_only)?;
     }
+    // The journal may have held another superblock.
+    let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.byte(Frag(geom.frags)));
     let summaries = read_summaries(&*dev, &sb, &geom)?;
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);

@@ -498,3 +498,37 @@ fn damage_costs_only_itself() {
     let images = [DAMAGE.good(0).0, DAMAGE.good(1).0];
     arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
 }
+
+/// All inodes that are initialised are in use, and a file has lost its name: the table grows for lost+found, and the volume can be
+/// mounted whatever comes of it.
+#[test]
+fn a_repair_without_a_free_inode_makes_some() {
+    let image = damage::format(&Ffs, 8 << 20, "");
+    let fs = damage::mount(&Ffs, image.clone());
+    let cx = Cx { uid: 0, gid: 0 };
+    let lost = fs.mkdir(&cx, fs.root(), b"lost", 0o755).unwrap().ino;
+    fs.mknod(&cx, lost, b"file", mode::IFREG | 0o644, 0).unwrap();
+    fs.write(fs.lookup(lost, b"file").unwrap().ino, 0, b"kept").unwrap();
+    for n in 0.. {
+        fs.syncfs().unwrap();
+        if ImageCorruptor::new(image.clone()).inodes_left() == 0 {
+            break;
+        }
+        fs.mknod(&cx, fs.root(), format!("{n}").as_bytes(), mode::IFREG | 0o644, 0).unwrap();
+    }
+    fs.unmount().unwrap();
+    drop(fs);
+    let k = ImageCorruptor::new(image.clone());
+    k.write(k.inode_byte(lost.0), &[7; INODE]);
+    let report = damage::check(&Ffs, image.clone(), Repair::Yes);
+    assert_eq!(report.issues.iter().find(|i| !i.repaired), None);
+    let fs = damage::mount(&Ffs, image);
+    let found = fs.lookup(fs.root(), b"lost+found").unwrap().ino;
+    let mut names = 0;
+    fs.readdir(found, 0, &mut |e| {
+        names += usize::from(e.name.starts_with(b"#"));
+        true
+    })
+    .unwrap();
+    assert_eq!(names, 1);
+}

@@ -92,7 +92,23 @@ impl Checker<'_> {
                 return Ok(free);
             }
         }
+        for cgx in 0..self.r.geom.cg_count {
+            if let Some(first) = self.extend_table(cgx)? {
+                return Ok(Some(first));
+            }
+        }
         Ok(None)
+    }
+
+    /// Initialises the next block of a group's inode table; returns its first inode.
+    fn extend_table(&mut self, cgx: u32) -> Result<Option<u32>> {
+        let (geom, first) = (self.r.geom, self.r.first_inode(cgx) as u32);
+        let Some(inited) = self.inited.get_mut(cgx as usize).filter(|n| **n < geom.cg_inodes) else { return Ok(None) };
+        let at = *inited;
+        *inited = (at + geom.inodes_per_block()).min(geom.cg_inodes);
+        let (frag, bytes) = self.r.inode_block(cgx, at / geom.inodes_per_block())?;
+        self.r.view.write(Stage::Fresh, Kind::Inode, geom.byte(frag), &vec![0; bytes.len()])?;
+        Ok(Some(first + at))
     }
 
     /// The directory for inodes without names; made if there is none. 0 if there is no room for it.

@@ -4,7 +4,7 @@ use super::Checker;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
-use crate::log::replay::{holds_super, read_journal, replay};
+use crate::log::replay::{check_super, holds_super, read_journal, replay};
 use crate::log::{is_tail, read_tail, tail_bytes, unused_number};
 use crate::superblock::{decode, found_at, geometry, is_same};
 use arbor_base::device::{Device, Kind, Request};
@@ -32,6 +32,7 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Resul
         return replay(r.view.dev, &mut r.sb, &r.geom, tail);
     }
     let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
+    check_super(r.view.dev, &copies)?;
     for copy in &copies {
         r.view.lay(r.geom.byte(copy.frag), &copy.bytes);
     }

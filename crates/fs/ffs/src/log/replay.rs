@@ -85,6 +85,7 @@ pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (
     if seq == tail.0 {
         return Ok(false);
     }
+    check_super(dev, &copies)?;
     for copy in &copies {
         dev.write_at(Kind::Other, geom.byte(copy.frag), &copy.bytes)?;
     }
@@ -103,6 +104,17 @@ pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (
     }
     dev.flush()?;
     Ok(!copies.is_empty())
+}
+
+/// Fails if the superblock would not be one any more.
+pub(crate) fn check_super(dev: &dyn Device, copies: &[Copy]) -> Result<()> {
+    for copy in copies.iter().filter(|copy| copy.frag == Frag(0)) {
+        let head = copy.bytes.get(..SECTOR).and_then(|bytes| SuperBlock::read_from_bytes(bytes).ok());
+        if let Some(sb) = head {
+            superblock::geometry(&sb, 0, dev.geometry().size)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the journal held the superblock.

@@ -90,6 +90,15 @@ impl ImageCorruptor {
         self.cg(frag / self.geom.cg_frags, |cg| set_bit(cg, first, frag % self.geom.cg_frags, on));
     }
 
+    /// Inodes that are free, and initialised.
+    pub fn inodes_left(&self) -> u32 {
+        let mut left = 0;
+        for cgx in 0..self.geom.cg_count {
+            self.header(cgx, |h| left += h.sum.nifree.get() + h.initediblk.get() - self.geom.cg_inodes);
+        }
+        left
+    }
+
     pub fn inode_byte(&self, ino: u64) -> u64 {
         let (frag, at) = self.geom.inode_at(Ino(ino)).unwrap();
         self.geom.byte(frag) + at as u64
