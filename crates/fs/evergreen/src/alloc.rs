@@ -76,12 +76,17 @@ impl Core {
     /// Whether there are changes whose commit makes enough blocks usable again.
     pub fn is_short(&self) -> bool {
         let pending = (self.space.pending.len() + self.space.held.len()) as u64;
-        pending > 0 && self.usable() < self.reserve() / 2 + self.changes.logged
+        (pending > 0 || self.kept() > 0) && self.usable() < self.reserve() / 2 + self.changes.logged
+    }
+
+    /// Whether older commits have what deletions, overwriting and the commit need.
+    pub fn is_low(&self) -> bool {
+        self.kept() > 0 && self.usable() < self.reserve()
     }
 
     /// Whether a commit would make blocks usable.
     pub fn has_pending(&self) -> bool {
-        !self.space.pending.is_empty() || !self.space.held.is_empty()
+        !self.space.pending.is_empty() || !self.space.held.is_empty() || self.is_low()
     }
 
     /// Allocates a block, next to the one before.

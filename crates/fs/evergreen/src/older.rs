@@ -16,7 +16,13 @@ use arbor_kit::blockmap::Parent;
 impl Core {
     /// The oldest commit that stays intact while commit `seq` is the newest one.
     pub fn intact_at(&self, seq: u64) -> u64 {
-        let retained = (seq + 1).saturating_sub(self.opts.retain);
+        // Where space is short older commits give way, the oldest half of them at a time.
+        let retain = if self.is_low() {
+            self.opts.retain.min((seq - self.master.head.intact.get().min(seq)) / 2 + 1)
+        } else {
+            self.opts.retain
+        };
+        let retained = (seq + 1).saturating_sub(retain);
         self.master.head.intact.get().max(retained).max(self.history.lost).min(seq)
     }
 

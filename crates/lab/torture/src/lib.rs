@@ -26,6 +26,7 @@ pub mod data;
 pub mod exec;
 pub mod exhaust;
 pub mod faults;
+pub mod filled;
 mod formatting;
 mod found;
 pub mod gate;

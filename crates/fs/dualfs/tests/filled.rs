@@ -1,0 +1,26 @@
+//! Full volumes stay usable.
+
+use arbor_dualfs::DualFs;
+use arbor_torture::filled::{self, Filling};
+
+const ALL: [Filling; 4] = [
+    Filling { size: 16 << 20, format: "", mount: "", len: 0 },
+    Filling { size: 16 << 20, format: "", mount: "cache=2M", len: 3000 },
+    Filling { size: 24 << 20, format: "segment=64K,group=1M", mount: "modify=relocate", len: 4096 },
+    Filling { size: 24 << 20, format: "", mount: "cache=8M", len: 0 },
+];
+
+#[test]
+fn a_full_volume_takes_changes_of_inodes() {
+    ALL.into_iter().zip(1..).for_each(|(how, seed)| filled::takes_changes_of_inodes(&DualFs, how, seed));
+}
+
+#[test]
+fn a_full_volume_is_overwritten() {
+    ALL.into_iter().zip(11..).for_each(|(how, seed)| filled::is_overwritten(&DualFs, how, seed));
+}
+
+#[test]
+fn all_of_a_full_volume_can_be_removed() {
+    ALL.into_iter().zip(21..).for_each(|(how, seed)| filled::is_emptied(&DualFs, how, seed));
+}
