@@ -289,7 +289,9 @@ impl Image {
             let text = holder::in_use(&self.path, &text);
             return anyhow!("{}", text.strip_prefix("open ").unwrap_or(&text));
         }
-        match text.find(&shown) {
+        // The operation may be more than one word; a short path may be a word of the reason.
+        let is_named = |at: &usize| text.get(at + shown.len()..).is_some_and(|rest| rest.starts_with(':'));
+        match text.match_indices(&shown).map(|(at, _)| at).find(is_named) {
             Some(at) => anyhow::Error::new(e).context(text.get(at..).unwrap_or_default().to_string()),
             None => anyhow::Error::new(e).context(format!("{shown}: {text}")),
         }

@@ -5,6 +5,8 @@
 
 mod common;
 
+use arbor_base::device::{FileDevice, OpenMode};
+use arboretum::vfs::{Devices, Structure};
 use common::root_can_mount_with;
 use std::fs;
 use std::os::unix::net::UnixDatagram;
@@ -108,6 +110,42 @@ fn a_damaged_file_is_told_to_syslog() {
     let volume = format!("]: {0}/x.img on {0}/mnt: read of node ", dir.display());
     assert!(told.contains(&volume), "{told}");
     assert!(!told.contains(char::is_control), "{told:?}");
+}
+
+/// A bitmap is damaged: files are made elsewhere, so that no call fails, and the log is told.
+#[test]
+fn damage_that_no_call_fails_by_is_told_to_syslog() {
+    if !can_run() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let dir = place.path().canonicalize().unwrap();
+    let mut mkfs = Command::new(env!("CARGO_BIN_EXE_arbor"));
+    mkfs.args(["mkfs", "-q", "-t", "ffs", "-s", "256M", "x.img"]).current_dir(&dir);
+    assert!(mkfs.status().unwrap().success());
+    let image = dir.join("x.img");
+    let device = FileDevice::open(&image, OpenMode::ReadOnly).unwrap();
+    let mut bitmap = None;
+    let found = &mut |s: Structure| bitmap = bitmap.or((s.kind == "bitmap").then_some(s.offset));
+    arboretum::engine("ffs").unwrap().structures(&Devices::single(device), found).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    bytes[bitmap.expect("a bitmap") as usize + 5] ^= 1;
+    fs::write(&image, bytes).unwrap();
+
+    let log = listen(&dir);
+    run(
+        &dir,
+        r#"
+        mkdir mnt
+        trap '"$ARBOR" umount mnt' EXIT
+        "$ARBOR" mount -q x.img mnt
+        echo made > mnt/file
+        "$ARBOR" sync mnt
+        test "$(cat mnt/file)" = made
+        "#,
+    );
+    let told = next(&log);
+    assert!(told.contains("damage was met, `arbor fsck` should look: damaged cylinder group: "), "{told}");
 }
 
 /// Not a test: what [`a_panic_is_told_to_syslog`] runs.

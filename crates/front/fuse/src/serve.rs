@@ -184,6 +184,13 @@ impl Server {
         }
     }
 
+    /// Tells the log of damage that no call has failed by.
+    pub(crate) fn look_for_damage(&self) {
+        for damage in self.fs.damage_passed_by() {
+            self.log.say(format_args!("damage was met, `arbor fsck` should look: {damage}"));
+        }
+    }
+
     /// Tells once that the file system has failed: in the log, and in the record for umount.
     pub(crate) fn look_for_failure(&self) {
         if self.failure_told.load(Relaxed) {

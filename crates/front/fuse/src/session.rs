@@ -502,6 +502,7 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
             pause = if rounds % ROUNDS == 0 { LEAST } else { Duration::ZERO };
         }
         due = Instant::now() + pause;
+        server.look_for_damage();
         server.look_for_failure();
     }
 }

@@ -101,7 +101,9 @@ impl Server {
         }
         let end = || {
             self.atimes.tell_all(&*self.fs);
-            self.fs.unmount()
+            let ended = self.fs.unmount();
+            self.look_for_damage();
+            ended
         };
         catch_unwind(AssertUnwindSafe(end)).unwrap_or_else(|_| {
             self.log.say(format_args!("panic while it is unmounted"));
