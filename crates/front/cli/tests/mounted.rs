@@ -358,9 +358,14 @@ fn what_to_do_after_a_crash_is_what_helps() {
         fs::write(volume.root().join("file"), "kept").unwrap();
         arbor(&["sync"], &[&volume.root()]);
         volume.signal_server(Signal::KILL);
-        let (_, said) = refused(&["ls"], &[&volume.image()]);
-        let advice = format!("`arbor fsck -p {}`", volume.image().display());
-        assert!(said.contains(&advice) && said.contains("needs recovery") && !said.contains("log"), "{said}");
+        if volume.engine() == "evergreen" {
+            // A commit leaves nothing to recover.
+            assert_eq!(arbor(&["ls"], &[&volume.image()]), b"file\n");
+        } else {
+            let (_, said) = refused(&["ls"], &[&volume.image()]);
+            let advice = format!("`arbor fsck -p {}`", volume.image().display());
+            assert!(said.contains(&advice) && said.contains("needs recovery") && !said.contains("log"), "{said}");
+        }
         let state = String::from_utf8(arbor(&["info"], &[&volume.image()])).unwrap();
         assert!(state.contains("not unmounted cleanly") && !state.contains("in use"), "{state}");
         assert_eq!(refused(&["fsck", "-p"], &[&volume.image()]).0, Some(1), "corrected");
@@ -435,7 +440,9 @@ fn a_volume_that_was_not_unmounted_is_looked_at_and_stays_as_it_is() {
         let (code, said) = refused(&["mount", "-o", "norecovery"], &[&image, &volume.root()]);
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("norecovery: it needs ro"), "{said}");
-        refused(&["mount", "-o", "ro"], &[&image, &volume.root()]);
+        if volume.engine() != "evergreen" {
+            refused(&["mount", "-o", "ro"], &[&image, &volume.root()]);
+        }
         arbor(&["mount", "-q", "-o", "ro,norecovery"], &[&image, &volume.root()]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "durable");
         assert!(fs::write(&file, "x").is_err());

@@ -210,8 +210,8 @@ impl Core {
     fn used_runs(&mut self, group: Group, blocks: Range<u32>, runs: &mut Vec<RunInfo>) -> Result<()> {
         let (bits, start) = match self.bitmap(group) {
             Ok(bits) => (bits, self.geom.group_start(group)),
-            Err(Error::Corrupt(_) | Error::Io(_)) => {
-                self.calls.health.note_damage();
+            Err(e @ (Error::Corrupt(_) | Error::Io(_))) => {
+                self.calls.health.pass_by(e);
                 return Ok(());
             }
             Err(e) => return Err(e),

@@ -15,6 +15,11 @@ fn what_a_failed_device_made_of_calls() {
          fsync /d1/f8 1; write /d1/f8 62933 2167 14; clean 262144; create /d0/a.name.of.middling.length.3 384 0; \
          rename /d1/f8 /f9 0; clean 1048576; write /d0/a.name.of.middling.length.3 90110 28519 26; clean 1; \
          write /d0/a.name.of.middling.length.3 65536 17679 29; clean 1",
+        // No space where the bitmap of the only group is damaged.
+        "profile=Big size=25165824 format=segment=64K,group=1M mount=sums=off fault=Write:12:Once:Flipped(9158453) \
+         end=Unmount ops=mkdir /d0 493 0; remount; create /L2 493 0; link /L2 /d0/L3; create /f2 0 0; create /d0/L1 384 0; \
+         fsync /d0 0; append /d0/L1 4037 23; write /d0/L3 1073143 4096 24; mkdir /d0/d0 1533 0; write /f2 153 377022 26; \
+         remount; append /d0/L1 208 35; write /d0/L1 587877 81 41",
     ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&DualFs, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -7,8 +7,15 @@ use arbor_torture::{faults, line};
 /// stayed, with zeros.
 #[test]
 fn what_a_failed_device_made_of_calls() {
-    let lines = ["profile=Churn size=25165824 format=stride=16 mount=retain=5 fault=Read:397:Once:Error end=Unmount \
-         ops=mkdir /d1 493 0; create /d1/L5 0 0; write /d1/L5 0 2866 27; remount; write /d1/L5 0 29762 33"];
+    let lines = [
+        "profile=Churn size=25165824 format=stride=16 mount=retain=5 fault=Read:397:Once:Error end=Unmount \
+         ops=mkdir /d1 493 0; create /d1/L5 0 0; write /d1/L5 0 2866 27; remount; write /d1/L5 0 29762 33",
+        // No space where what says what is free is damaged; what was removed while it cannot be read stays in use.
+        "profile=Small size=25165824 mount=modify=overwrite,cache=1M fault=Write:5:Once:Flipped(16411979) end=Unmount \
+         ops=mkdir /d1 493 0; remount; create /d1/a.name.of.middling.length.3 420 0",
+        "profile=Big size=25165824 format=stride=16 mount=cache=1M,buffers=32,data=overwrite,bitmaps=overwrite \
+         fault=Read:17:Once:Error end=Unmount ops=create /filler 420 0; write /filler 0 1310720 2; unlink /filler",
+    ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&Evergreen, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }

@@ -56,6 +56,17 @@ impl Core {
         }
     }
 
+    /// What cannot be freed stays in use until the checker looks. Of a group that is damaged it was told.
+    fn stays_in_use(&mut self, cgx: u32) {
+        match self.space.unread {
+            true => self
+                .calls
+                .health
+                .pass_by(format_args!("group {cgx} cannot be read, what is removed there stays in use")),
+            false => self.calls.health.note_damage(),
+        }
+    }
+
     /// Why nothing was found: where something could not be read nobody knows.
     fn no_space(&self) -> Error {
         if self.space.unread { Errno::EIO } else { Errno::ENOSPC }.into()
@@ -352,11 +363,9 @@ impl Core {
             let at = self.geom.byte(frag);
             return Err(Corrupt::new("block pointer", "frag", at, frag.0, "a run of data fragments").into());
         }
-        // What cannot be freed stays in use until the checker looks.
         let cgx = self.geom.cg_of(frag);
         if !self.is_usable(cgx)? {
-            self.calls.health.note_damage();
-            return Ok(());
+            return Ok(self.stays_in_use(cgx));
         }
         self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
     }
@@ -563,10 +572,8 @@ impl Core {
     pub fn vfree(&mut self, ino: Ino, m: u32) -> Result<()> {
         let cgx = self.geom.cg_of_inode(ino);
         let at = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
-        // What cannot be freed stays in use until the checker looks.
         if !self.is_usable(cgx)? {
-            self.calls.health.note_damage();
-            return Ok(());
+            return Ok(self.stays_in_use(cgx));
         }
         let cg = self.cg(cgx)?;
         let mut h = header(cg);

@@ -261,9 +261,7 @@ impl Core {
     fn flush(&mut self) -> Result<()> {
         self.counters.io.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
-        if done.is_ok() {
-            self.pages.flushed();
-        }
+        self.pages.flushed(done.is_ok());
         // Completed writes may be lost, though their buffers are clean.
         done.inspect_err(|e| self.fail(e))
     }
@@ -299,6 +297,15 @@ impl Core {
         Ok(())
     }
 
+    fn note_streamed(&mut self, done: &[Write]) {
+        for write in done {
+            if let Some(dirty) = self.dirty.get(write.name()) {
+                let frags = self.geom.frags_for(write.bytes().len());
+                self.pages.note_streamed(dirty.frag.0..dirty.frag.0.saturating_add(frags));
+            }
+        }
+    }
+
     /// Completes writes under way until at most `left` remain.
     pub fn reap(&mut self, left: usize) -> Result<()> {
         let (mut done, mut included) = (Vec::new(), Vec::new());
@@ -312,9 +319,7 @@ impl Core {
             done.extend(writes);
             included.extend(more);
         }
-        if !done.is_empty() {
-            self.pages.note_streamed();
-        }
+        self.note_streamed(&done);
         let tails = self.ordering().waits_for_data() && done.iter().any(|w: &Write| self.pages.has_tail(w.name()));
         if !included.is_empty() || tails {
             self.flush()?;

@@ -217,6 +217,7 @@ impl Core {
             if next << geom.block_shift >= i.size()
                 || self.cache.contains(name)
                 || self.bmap(i, next)? != Some(next_frag)
+                || self.pages.refuse_lost(next_frag.0..next_frag.0.saturating_add(frags)).is_err()
             {
                 break;
             }

@@ -207,6 +207,14 @@ fn full_directories() {
 }
 
 const FAULTS: &[&str] = &[
+    // A file that was not synced, and whose pages had left the cache, showed what another had had there.
+    "profile=Churn size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
+     fault=Flush:21:FromThenOn:Forgotten(9549655) end=Cut again=Flush:4 ops=create /filler 420 0; \
+     write /filler 0 1310720 2; unlink /filler; syncfs; create /filler 420 0; write /filler 0 1310720 1",
+    // A file was removed while the device could not read its group.
+    "profile=Full size=25165824 format=block=8K,frag=8K,minfree=0 mount=cache=2M,noreallocblks,spread,spreaddirs \
+     fault=Read:7:FromThenOn:Error end=Unmount ops=create /filler 420 0; write /filler 0 2621440 2; unlink /filler; \
+     create /filler 420 0; write /filler 0 2621440 1",
     // The files of a group could not be read any more when the group was damaged.
     "profile=Full size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
      fault=Write:9:Once:Flipped(11009007) end=Unmount ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d0/f23 493 7; \

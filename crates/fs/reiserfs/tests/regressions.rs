@@ -338,3 +338,12 @@ fn what_was_synced_is_read_after_a_flush_that_forgot() {
                 0; write /d1/f23 0 258823 31";
     faults::repeat(&ReiserFs, line).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// The only bitmap was damaged: there is no space, and syslog is told why.
+#[test]
+fn a_damaged_bitmap_counts_as_full() {
+    let line = "profile=Sync size=25165824 format=log=1M mount=ordering=preserve,layout=areas \
+                fault=Write:6:Once:Flipped(3760805) end=Unmount ops=mkdir /d1 493 0; create /d1/f3 493 7; \
+                write /d1/f3 22455 2132 10; remount; mkdir /d1/d1 493 0";
+    faults::repeat(&ReiserFs, line).unwrap_or_else(|e| panic!("{e}"));
+}

@@ -134,6 +134,21 @@ impl Oracle {
         self.past(known, from, at).verify(fs, ino, size).map_err(|wrong| wrong.text)
     }
 
+    /// Holds what can be read of a file in a mount that has failed against what it has been since its last promise. What
+    /// was lost may read as before, as zeros, or fail; nothing may show the bytes of another file.
+    pub(crate) fn verify_survivor(&self, fs: &dyn FileSystem, ino: Ino, known: u64, at: usize) -> Result<(), String> {
+        let zeros = Data::default();
+        let mut past = self.past(known, 0, at);
+        past.versions.push(&zeros);
+        let size = fs.getattr(ino).map_err(|e| format!("getattr: {e}"))?.size;
+        let pages = past.versions.iter().flat_map(|d| d.pages().keys().copied());
+        for page in pages_to_read(&[], size, pages) {
+            let Ok(bytes) = read_page(fs, ino, page, size) else { continue };
+            past.verify_page(page, &bytes).map_err(|wrong| self.explain(&[], wrong))?;
+        }
+        Ok(())
+    }
+
     fn last_promise(&self, at: usize, counts: impl Fn(Promise) -> bool) -> usize {
         self.steps[..self.done(at)].iter().rposition(|s| counts(s.promise)).map_or(0, |i| i + 1)
     }
@@ -252,35 +267,40 @@ impl Past<'_> {
         let segments = segments(fs, ino, size)?;
         let known = self.versions.iter().flat_map(|d| d.pages().keys().copied());
         for page in pages_to_read(&segments, size, known) {
-            self.verify_page(fs, ino, page, size)?;
+            self.verify_page(page, &read_page(fs, ino, page, size)?)?;
         }
         Ok(())
     }
 
-    fn verify_page(&self, fs: &dyn FileSystem, ino: Ino, page: u64, size: u64) -> Result<(), Wrong> {
-        let start = page * PAGE;
-        let mut buf = vec![0xee; PAGE.min(size - start) as usize];
-        let n = fs.read(ino, start, &mut buf).map_err(|e| format!("read at {start}: {e}"))?;
-        if n != buf.len() {
-            return Err(format!("read at {start} gives {n} bytes, should give {}", buf.len()).into());
-        }
+    fn verify_page(&self, page: u64, bytes: &[u8]) -> Result<(), Wrong> {
         let mut candidates: Vec<&[u8]> = Vec::new();
         for version in &self.versions {
-            let bytes = version.pages().get(&page).map_or(&ZEROS[..], |p| &p[..]);
-            if !candidates.iter().any(|c| std::ptr::eq(*c, bytes)) {
-                candidates.push(bytes);
+            let could = version.pages().get(&page).map_or(&ZEROS[..], |p| &p[..]);
+            if !candidates.iter().any(|c| std::ptr::eq(*c, could)) {
+                candidates.push(could);
             }
         }
-        if candidates.iter().any(|c| c[..n] == buf[..]) {
+        if candidates.iter().any(|c| c[..bytes.len()] == *bytes) {
             return Ok(());
         }
-        match (0..n).find(|i| !candidates.iter().any(|c| c[*i] == buf[*i])) {
+        let start = page * PAGE;
+        match (0..bytes.len()).find(|i| !candidates.iter().any(|c| c[*i] == bytes[*i])) {
             None => Ok(()),
             Some(i) => Err(Wrong {
-                text: wrong_byte(start + i as u64, buf[i], candidates.iter().map(|c| c[i])),
-                foreign: Some((start + i as u64, buf[i..].to_vec())),
+                text: wrong_byte(start + i as u64, bytes[i], candidates.iter().map(|c| c[i])),
+                foreign: Some((start + i as u64, bytes[i..].to_vec())),
             }),
         }
+    }
+}
+
+/// Reads a page of a file, up to its end.
+fn read_page(fs: &dyn FileSystem, ino: Ino, page: u64, size: u64) -> Result<Vec<u8>, String> {
+    let start = page * PAGE;
+    let mut buf = vec![0xee; PAGE.min(size - start) as usize];
+    match fs.read(ino, start, &mut buf).map_err(|e| format!("read at {start}: {e}"))? {
+        n if n == buf.len() => Ok(buf),
+        n => Err(format!("read at {start} gives {n} bytes, should give {}", buf.len())),
     }
 }
 
