@@ -48,7 +48,7 @@ fn what_can_be_read_comes_out_of_a_damaged_volume() {
         let mut bad = Vec::new();
         let ino = json(dir, &["stat", "--json", "x.img", "in/1"])[0]["ino"].as_u64().unwrap();
         let (engine_of, file) =
-            (arboretum::engine(engine).unwrap(), FileDevice::open(&dir.join("x.img"), OpenMode::ReadOnly).unwrap());
+            (arboretum::engine(engine).unwrap(), FileDevice::open(dir.join("x.img"), OpenMode::ReadOnly).unwrap());
         let found = &mut |s: Structure| {
             // In Evergreen the last commit has it, in its master block.
             if s.kind == "inode" && s.number == ino && engine != "evergreen" {

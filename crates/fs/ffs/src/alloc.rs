@@ -365,7 +365,8 @@ impl Core {
         }
         let cgx = self.geom.cg_of(frag);
         if !self.is_usable(cgx)? {
-            return Ok(self.stays_in_use(cgx));
+            self.stays_in_use(cgx);
+            return Ok(());
         }
         self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
     }
@@ -573,7 +574,8 @@ impl Core {
         let cgx = self.geom.cg_of_inode(ino);
         let at = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
         if !self.is_usable(cgx)? {
-            return Ok(self.stays_in_use(cgx));
+            self.stays_in_use(cgx);
+            return Ok(());
         }
         let cg = self.cg(cgx)?;
         let mut h = header(cg);

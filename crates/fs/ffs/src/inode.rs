@@ -212,7 +212,10 @@ impl Core {
         })
         // Those behind one that cannot be read wait for the checker.
         .or_else(|e| match e.is_damage() {
-            true => Ok(self.calls.health.pass_by(e)),
+            true => {
+                self.calls.health.pass_by(e);
+                Ok(())
+            }
             false => Err(e),
         })
     }

@@ -443,7 +443,7 @@ impl Core {
         let count = self.segs.count();
         let map = u64::from(self.state.inodes) * MAP_ENTRY as u64;
         let ifile = map + (self.usage_bytes() + 8 * self.geom.block_size()) as u64;
-        let step = (ifile * u64::from(count) >> self.geom.seg_shift).isqrt() as u32;
+        let step = ((ifile * u64::from(count)) >> self.geom.seg_shift).isqrt() as u32;
         LEAST_RESERVE.max(count / 12).max(BOUND + step + 1)
     }
 

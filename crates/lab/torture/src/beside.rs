@@ -184,7 +184,9 @@ impl User<'_> {
             }
             _ => {
                 let to = self.name();
-                self.call("link", fs.link(ino, dir, &to))?.map(|e| fs.forget(e.ino, 1));
+                if let Some(e) = self.call("link", fs.link(ino, dir, &to))? {
+                    fs.forget(e.ino, 1);
+                }
             }
         }
         Ok(())
