@@ -42,6 +42,19 @@ pub struct Head {
 
 const _: () = assert!(size_of::<Head>() == 112);
 
+/// The structure in the sector at byte `at`, which is read again if it was misread; `None` if it is not sound.
+pub fn sector<T: FromBytes>(dev: &dyn Device, at: u64, is_sound: impl Fn(&T, &[u8]) -> bool) -> Result<Option<T>> {
+    for _ in 0..2 {
+        let mut bytes = [0; SUPER_LEN];
+        dev.read_at(Kind::Super, at, &mut bytes)?;
+        let read = T::read_from_bytes(&bytes[..]).ok().filter(|found| is_sound(found, &bytes));
+        if read.is_some() {
+            return Ok(read);
+        }
+    }
+    Ok(None)
+}
+
 /// A superblock that begins with a [`Head`]; [`headed!`](crate::headed) says so.
 pub trait Headed: FromBytes + IntoBytes + Immutable + KnownLayout {
     /// The engine's name in messages.

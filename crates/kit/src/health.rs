@@ -14,6 +14,15 @@ pub struct Health {
     untold: Vec<String>,
 }
 
+/// The result of a step of a truncation. Where damage ends it after something was freed, that was a step of its own, `None`, and
+/// the next one fails before it changes anything.
+pub fn freed_before<T>(step: Result<T>, has_freed: bool) -> Result<Option<T>> {
+    match step {
+        Err(e) if e.is_damage() && has_freed => Ok(None),
+        step => step.map(Some),
+    }
+}
+
 /// How much damage waits to be told: the rest is much the same.
 const UNTOLD: usize = 16;
 
@@ -97,6 +106,17 @@ impl Health {
         self.damage_met = true;
         if self.untold.len() < UNTOLD {
             self.untold.push(damage.to_string());
+        }
+    }
+
+    /// Whether something could be done, or damage kept from it, which is passed by then. Other errors are the caller's.
+    pub fn passes(&mut self, done: Result<()>) -> Result<bool> {
+        match done {
+            Err(e) if e.is_damage() => {
+                self.pass_by(e);
+                Ok(false)
+            }
+            done => done.map(|()| true),
         }
     }
 

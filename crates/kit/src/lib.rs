@@ -43,6 +43,7 @@ pub mod paths;
 pub mod reads;
 pub mod refs;
 pub mod resize;
+pub mod rollforward;
 pub mod rooms;
 pub mod runs;
 pub mod segments;

@@ -19,6 +19,7 @@ use arbor_base::layout::put;
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
+use arbor_kit::health::freed_before;
 use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -360,16 +361,13 @@ impl Core {
         }
         let (keep, end) = (self.geom.blocks_for(to), self.geom.blocks_for(i.size()));
         let mut at = end;
-        match self.cut_some(i, to, keep, &mut at) {
-            // What was freed is a step of its own, and the next one fails before it changes anything.
-            Err(e) if e.is_damage() && at < end => {
-                i.d.size = (at.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to)).into();
-                self.cache.drop_pages(i.ino, at.max(keep));
-                self.iput(i)?;
-                Ok(i.size())
-            }
-            done => done,
+        if let Some(size) = freed_before(self.cut_some(i, to, keep, &mut at), at < end)? {
+            return Ok(size);
         }
+        i.d.size = (at.max(keep) << self.geom.block_shift).clamp(to, i.size().max(to)).into();
+        self.cache.drop_pages(i.ino, at.max(keep));
+        self.iput(i)?;
+        Ok(i.size())
     }
 
     fn cut_some(&mut self, i: &mut Inode, to: u64, keep: u64, at: &mut u64) -> Result<u64> {

@@ -111,17 +111,14 @@ impl Core {
 
     /// The same for the next new inode. A list of free ones that cannot be read waits for the checker.
     pub fn ready_number(&mut self) -> Result<()> {
-        let end = Ino(self.state.inodes.into());
         if self.state.free_ino != 0 {
-            match self.ready_entry(Ino(self.state.free_ino.into())) {
-                Err(e) if e.is_damage() => {
-                    self.calls.health.pass_by(e);
-                    self.state.free_ino = 0;
-                }
-                ready => return ready,
+            let ready = self.ready_entry(Ino(self.state.free_ino.into()));
+            if self.calls.health.passes(ready)? {
+                return Ok(());
             }
+            self.state.free_ino = 0;
         }
-        self.ready_entry(end)
+        self.ready_entry(Ino(self.state.inodes.into()))
     }
 
     /// Allocates an inode; returns it with its new version.

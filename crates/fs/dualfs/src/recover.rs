@@ -18,22 +18,13 @@ use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
-use rustc_hash::FxHashSet;
-use std::cmp::Ordering;
+use arbor_kit::rollforward::{Log, Place, Stop};
+use arbor_kit::runs::Runs;
+
+pub(crate) use arbor_kit::rollforward::Start;
 
 /// A set that was found: partial segments, each with its segment.
 type Set = Vec<(Seg, Parsed)>;
-
-/// The checkpoint from which the log is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// The only one: the other is damaged, and may have been newer. No crash does that, since it is one sector.
-    Only,
-    /// The newer of two.
-    Newest,
-    /// The older of two, since the newer one leads to nothing: later mounts may have written what follows.
-    Older,
-}
 
 /// Brings core to the end of the log, if the volume was not unmounted, or if there may be a newer checkpoint.
 pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
@@ -64,58 +55,56 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
             core.segs.clean.remove(seg);
         });
     };
-    end_is_end(core, stop, from)
+    end_is_end(core, &stop, from)
 }
 
 /// Fails if the log goes on after the place where it was followed to: a damaged summary looks like its end, but what follows was
-/// written when it was durable (DUALFS-C4). `stop`: where the partial segment is that should be there.
-fn end_is_end(core: &Core, stop: LogEnd, from: Start) -> Result<()> {
-    let Some((later, here)) = set_behind(core, &stop, from) else { return Ok(()) };
+/// written when it was durable (DUALFS-C4). `end`: where the partial segment is that should be there.
+fn end_is_end(core: &Core, end: &LogEnd, from: Start) -> Result<()> {
+    let Some((later, here)) = stop(end).behind(core, from) else { return Ok(()) };
     let (field, offset) = field!(Summary, crc);
-    let at = core.geom.meta_byte(here) + offset;
+    let at = byte(core, here) + offset;
     let expected = format!("set {} of the log, which set {later} follows", core.log.set);
     Err(Corrupt::new("summary", field, at, "others", expected).into())
 }
 
-/// A set behind the one that should come next: in the rest of the segment, in the next one, and in those where other parts of that
-/// set say that the log goes on. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off before
-/// its own. What cannot be read is no evidence.
-/// Also where the summary is missing.
-fn set_behind(core: &Core, stop: &LogEnd, from: Start) -> Option<(u64, MetaBlock)> {
-    let (geom, mut seen) = (&core.geom, FxHashSet::default());
-    // Who has lost the name of the next segment would take the next clean one.
-    let clean = &core.segs.clean;
-    let guess = clean.after(stop.next_seg.0).next().or_else(|| clean.before(stop.next_seg.0).next()).map(Seg);
-    let mut todo = vec![(guess.unwrap_or(stop.seg), 0), (stop.next_seg, 0), (stop.seg, stop.offset)];
-    let mut here = place(core, stop);
-    while let Some((seg, first)) = todo.pop() {
-        if first >= geom.seg_blocks() || seg.0 >= geom.segs || !seen.insert(seg.0) {
-            continue;
-        }
-        // Nothing was in the two segments where the next part may be.
-        if Some(seg) == guess && todo.is_empty() {
-            here = geom.seg_start(stop.next_seg);
-        }
-        let mut bytes = zeroed(((geom.seg_blocks() - first) as usize) << geom.block_shift);
-        let at = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + first));
-        if core.dev.read_at(Kind::Log, at, &mut bytes).is_err() {
-            continue;
-        }
-        for at in 0..geom.seg_blocks() - first {
-            let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
-            let (epoch, set, fill) = (p.head.epoch.get(), p.head.set.get(), p.head.fill.get());
-            let is_same = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
-            if !is_same || fill < stop.fill || epoch.max(set) >= validate::MOST {
-                continue;
-            }
-            match set.cmp(&core.log.set) {
-                Ordering::Greater => return Some((set, here)),
-                Ordering::Equal => todo.push((Seg(p.head.next_seg.get()), 0)),
-                Ordering::Less => {}
-            }
-        }
+/// Where the log stops.
+fn stop(end: &LogEnd) -> Stop {
+    Stop { seg: end.seg.0, offset: end.offset, next_seg: end.next_seg.0, fill: end.fill }
+}
+
+fn byte(core: &Core, (seg, offset): (u32, u32)) -> u64 {
+    core.geom.meta_byte(MetaBlock(core.geom.seg_start(Seg(seg)).0 + offset))
+}
+
+impl Log for Core {
+    fn segs(&self) -> u32 {
+        self.geom.segs
     }
-    None
+
+    fn seg_units(&self) -> u32 {
+        self.geom.seg_blocks()
+    }
+
+    fn clean(&self) -> &Runs {
+        &self.segs.clean
+    }
+
+    fn next(&self) -> (u64, u64) {
+        (self.log.epoch, self.log.set)
+    }
+
+    fn read(&self, seg: u32, first: u32) -> Option<Vec<u8>> {
+        let mut bytes = zeroed(((self.geom.seg_blocks() - first) as usize) << self.geom.block_shift);
+        self.dev.read_at(Kind::Log, byte(self, (seg, first)), &mut bytes).ok().map(|()| bytes)
+    }
+
+    fn summary(&self, bytes: &[u8], at: u32) -> Option<Place> {
+        let h = summary::in_bytes(&self.geom, bytes, at)?.head;
+        let (epoch, set) = (h.epoch.get(), h.set.get());
+        let place = Place { epoch, set, fill: h.fill.get(), next_seg: h.next_seg.get() };
+        (epoch.max(set) < validate::MOST).then_some(place)
+    }
 }
 
 /// What is at the end of the log.
@@ -157,12 +146,6 @@ fn next_set(core: &Core, from: Start) -> Result<Next> {
     }
 }
 
-/// Where a partial segment at this end of the log begins, unless it is too long for the rest of its segment.
-fn place(core: &Core, end: &LogEnd) -> MetaBlock {
-    let (seg, offset) = if end.offset < core.geom.seg_blocks() { (end.seg, end.offset) } else { (end.next_seg, 0) };
-    MetaBlock(core.geom.seg_start(seg).0 + offset)
-}
-
 /// Whether a set of the same mount follows this end of the log.
 fn is_followed(core: &Core, end: LogEnd) -> Result<bool> {
     let mut after = LogEnd { set: end.set + 1, ..end };
@@ -174,9 +157,8 @@ fn is_torn(core: &Core, at: LogEnd, from: Start) -> Result<Next> {
     if from == Start::Only {
         let (field, offset) = field!(Summary, data_crc);
         let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(
-            Corrupt::new("summary", field, core.geom.meta_byte(place(core, &at)) + offset, "others", expected).into()
-        );
+        let here = byte(core, stop(&at).place(core.geom.seg_blocks()));
+        return Err(Corrupt::new("summary", field, here + offset, "others", expected).into());
     }
     Ok(Next::Stop(at))
 }

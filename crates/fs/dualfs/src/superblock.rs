@@ -8,7 +8,7 @@ use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::head;
 use std::cmp::Ordering;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Smallest number of segments of a volume.
 pub(crate) const LEAST_SEGS: u32 = 16;
@@ -111,18 +111,10 @@ pub(crate) fn data_blocks(geom: &Geom, size: u64) -> u32 {
     (size.saturating_sub(geom.data_at) >> geom.block_shift).min(most) as u32
 }
 
-/// The checkpoint at byte `at`, which is read again if it was misread; `None` if there is no sound one of this volume.
+/// The checkpoint at byte `at`; `None` if there is no sound one of this volume.
 fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
-    for _ in 0..2 {
-        let mut bytes = vec![0; SECTOR];
-        dev.read_at(Kind::Super, at, &mut bytes)?;
-        let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { continue };
-        let is_ours = cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
-        if is_ours && crc_without(&bytes, CRC_AT) == Some(cp.crc.get()) {
-            return Ok(Some(cp));
-        }
-    }
-    Ok(None)
+    let is_ours = |cp: &Checkpoint| cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
+    arbor_kit::head::sector(dev, at, |cp, bytes| is_ours(cp) && crc_without(bytes, CRC_AT) == Some(cp.crc.get()))
 }
 
 /// The sound checkpoints, the newer one first, each with its region.

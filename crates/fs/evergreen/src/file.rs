@@ -14,6 +14,7 @@ use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
+use arbor_kit::health::freed_before;
 use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 
@@ -230,24 +231,15 @@ impl BlockFiles for Core {
             self.page(i, to >> BLOCK_SHIFT)?;
         }
         let (keep, end) = (blocks_of(to), blocks_of(i.d.size.get()));
-        let (mut at, mut done) = (end, true);
-        for part in roots() {
-            if span(part).1 <= keep {
-                continue;
+        let mut at = end;
+        let mut parts = roots().filter(|part| span(*part).1 > keep);
+        let done = loop {
+            let Some(part) = parts.next() else { break true };
+            let is_cut = freed_before(self.cut(i, part, keep, &mut at), at < end)?;
+            if is_cut.is_none_or(|is_cut| !is_cut && !self.has_room()) {
+                break false;
             }
-            let is_cut = match self.cut(i, part, keep, &mut at) {
-                // What was freed is a step of its own, and the next one fails before it changes anything.
-                Err(e) if e.is_damage() && at < end => {
-                    done = false;
-                    break;
-                }
-                is_cut => is_cut?,
-            };
-            if !is_cut && !self.has_room() {
-                done = false;
-                break;
-            }
-        }
+        };
         let size = if done { to } else { (at << BLOCK_SHIFT).clamp(to, i.d.size.get()) };
         if size < i.d.size.get() {
             self.zero_tail(i, size)?;

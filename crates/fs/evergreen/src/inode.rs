@@ -122,21 +122,15 @@ impl Core {
         })
     }
 
-    /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     /// Whether a new inode can lie there: not if the old one is damaged, or in use whatever the bitmap says. The checker should look
     /// then.
     pub fn is_free_slot(&mut self, ino: Ino) -> Result<bool> {
-        let damage = match self.islot(ino) {
-            Ok(i) if i.d.in_use() => {
-                i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into()
-            }
-            Err(e) if e.is_damage() => e,
-            slot => return slot.map(|_| true),
-        };
-        self.calls.health.pass_by(damage);
-        Ok(false)
+        let in_use = |i: Inode| i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into();
+        let slot = self.islot(ino).and_then(|i| if i.d.in_use() { Err(in_use(i)) } else { Ok(()) });
+        self.calls.health.passes(slot)
     }
 
+    /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         let head = self.master.head.orphan.get();
         lifetimes::load_some(self, head.into(), |core, ino, twice| {

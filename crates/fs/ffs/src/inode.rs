@@ -198,7 +198,7 @@ impl Core {
 
     /// Finds at mount the files that were open and unlinked at the crash.
     pub fn load_orphans(&mut self, head: u32) -> Result<()> {
-        lifetimes::load(self, head.into(), |core, ino, twice| {
+        lifetimes::load_some(self, head.into(), |core, ino, twice| {
             let i = core.islot(ino)?;
             core.damaged.refuse(ino)?;
             if !i.d.in_use() || i.d.nlink.get() != 0 {
@@ -209,14 +209,6 @@ impl Core {
             core.btimes.insert(ino.0, Stamp::default());
             let looped = || i.corrupt(&core.geom, field!(Dinode, btime), ino, "an orphan list without a loop");
             if twice { Err(looped().into()) } else { Ok(i) }
-        })
-        // Those behind one that cannot be read wait for the checker.
-        .or_else(|e| match e.is_damage() {
-            true => {
-                self.calls.health.pass_by(e);
-                Ok(())
-            }
-            false => Err(e),
         })
     }
 

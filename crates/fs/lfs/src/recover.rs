@@ -19,8 +19,10 @@ use arbor_base::device::{Device as _, Kind, zeroed};
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
-use rustc_hash::FxHashSet;
-use std::cmp::Ordering;
+use arbor_kit::rollforward::{Log, Place, Stop};
+use arbor_kit::runs::Runs;
+
+pub(crate) use arbor_kit::rollforward::Start;
 
 /// A partial segment of a group, and its segment.
 struct Found {
@@ -28,17 +30,6 @@ struct Found {
     parsed: Parsed,
     /// Its blocks have the checksum that its summary records.
     is_whole: bool,
-}
-
-/// The checkpoint from which the log is followed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Start {
-    /// The newer of two.
-    Newest,
-    /// The older of two, since the newer one leads to nothing: later mounts may have written what follows.
-    Older,
-    /// The only one: the other is damaged, and may have been newer. No crash does that, since it is one sector.
-    Only,
 }
 
 /// Brings core to the end of the log, if the volume was not unmounted, or if there may be a newer checkpoint.
@@ -61,10 +52,10 @@ pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
 /// Fails if the log goes on after the place where it was followed to: a damaged summary looks like its end, but what follows was
 /// written when it was durable (LFS-C4). `stops`: the heads at the partial segments that should be there.
 fn end_is_end(core: &Core, stops: &[Head], from: Start) -> Result<()> {
-    for stop in stops {
-        if let Some((later, here)) = group_behind(core, stop, from) {
+    for head in stops {
+        if let Some((later, here)) = stop(head).behind(core, from) {
             let (field, offset) = field!(Summary, crc);
-            let at = core.geom.byte(here) + offset;
+            let at = core.geom.byte(frag(core, here)) + offset;
             let expected = format!("group {} of the log, which group {later} follows", core.log.group);
             return Err(Corrupt::new("summary", field, at, "others", expected).into());
         }
@@ -72,44 +63,43 @@ fn end_is_end(core: &Core, stops: &[Head], from: Start) -> Result<()> {
     Ok(())
 }
 
-/// A group behind the one that should come next: in the rest of a segment, in the next one, and in those where other parts of that
-/// group say that the log goes on. With a later epoch than the newest checkpoint's comes what a mount has left that was cut off
-/// before its own. What cannot be read is no evidence.
-/// Also where the summary is missing.
-fn group_behind(core: &Core, stop: &Head, from: Start) -> Option<(u64, Frag)> {
-    let (geom, mut seen) = (&core.geom, FxHashSet::default());
-    // Who has lost the name of the next segment would take the next clean one.
-    let clean = &core.segs.clean;
-    let guess = clean.after(stop.next_seg.0).next().or_else(|| clean.before(stop.next_seg.0).next()).map(Seg);
-    let mut todo = vec![(guess.unwrap_or(stop.seg), 0), (stop.next_seg, 0), (stop.seg, stop.offset)];
-    let mut here = place(core, stop);
-    while let Some((seg, first)) = todo.pop() {
-        if first >= geom.seg_frags() || seg.0 >= core.segs.count() || !seen.insert(seg.0) {
-            continue;
-        }
-        // Nothing was in the two segments where the next part may be.
-        if Some(seg) == guess && todo.is_empty() {
-            here = geom.seg_start(stop.next_seg);
-        }
-        let mut bytes = zeroed(geom.bytes_of(geom.seg_frags() - first));
-        if core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + first)), &mut bytes).is_err() {
-            continue;
-        }
-        for at in 0..geom.seg_frags() - first {
-            let Some(p) = summary::in_bytes(geom, &bytes, at) else { continue };
-            let (epoch, group, fill) = (p.head.epoch.get(), p.head.group.get(), p.head.fill.get());
-            let is_same = epoch == core.log.epoch || epoch > core.log.epoch && from != Start::Newest;
-            if !is_same || fill < stop.fill || epoch.max(group) >= validate::MOST {
-                continue;
-            }
-            match group.cmp(&core.log.group) {
-                Ordering::Greater => return Some((group, here)),
-                Ordering::Equal => todo.push((Seg(p.head.next_seg.get()), 0)),
-                Ordering::Less => {}
-            }
-        }
+/// Where the log stops at a head.
+fn stop(head: &Head) -> Stop {
+    Stop { seg: head.seg.0, offset: head.offset, next_seg: head.next_seg.0, fill: head.fill }
+}
+
+fn frag(core: &Core, (seg, offset): (u32, u32)) -> Frag {
+    Frag(core.geom.seg_start(Seg(seg)).0 + offset)
+}
+
+impl Log for Core {
+    fn segs(&self) -> u32 {
+        self.segs.count()
     }
-    None
+
+    fn seg_units(&self) -> u32 {
+        self.geom.seg_frags()
+    }
+
+    fn clean(&self) -> &Runs {
+        &self.segs.clean
+    }
+
+    fn next(&self) -> (u64, u64) {
+        (self.log.epoch, self.log.group)
+    }
+
+    fn read(&self, seg: u32, first: u32) -> Option<Vec<u8>> {
+        let mut bytes = zeroed(self.geom.bytes_of(self.geom.seg_frags() - first));
+        self.dev.read_at(Kind::Log, self.geom.byte(frag(self, (seg, first))), &mut bytes).ok().map(|()| bytes)
+    }
+
+    fn summary(&self, bytes: &[u8], at: u32) -> Option<Place> {
+        let h = summary::in_bytes(&self.geom, bytes, at)?.head;
+        let (epoch, set) = (h.epoch.get(), h.group.get());
+        let place = Place { epoch, set, fill: h.fill.get(), next_seg: h.next_seg.get() };
+        (epoch.max(set) < validate::MOST).then_some(place)
+    }
 }
 
 /// Rolls the log forward in core; where it stops at each open head.
@@ -177,15 +167,9 @@ fn group_at(core: &Core, at: usize, from: Start) -> Result<Next> {
     }
     match torn {
         _ if !is_possible(core, &group) => Ok(Next::Stop(vec![core.log.heads[at]])),
-        Some(stop) if !is_followed(core, &log)? => is_torn(core, stop, from),
+        Some(head) if !is_followed(core, &log)? => is_torn(core, head, from),
         _ => Ok(Next::Group(group, log)),
     }
-}
-
-/// Where a partial segment at this head of the log begins, unless it is too long for the rest of its segment.
-fn place(core: &Core, head: &Head) -> Frag {
-    let (seg, offset) = if head.offset < core.geom.seg_frags() { (head.seg, head.offset) } else { (head.next_seg, 0) };
-    Frag(core.geom.seg_start(seg).0 + offset)
 }
 
 /// Whether a group of the same mount follows this end of the log.
@@ -200,15 +184,14 @@ fn is_followed(core: &Core, log: &LogHeads) -> Result<bool> {
 }
 
 /// A crash has ended the log in that partial segment; or damage, if a checkpoint is damaged, too, as far as one can know.
-fn is_torn(core: &Core, stop: Head, from: Start) -> Result<Next> {
+fn is_torn(core: &Core, head: Head, from: Start) -> Result<Next> {
     if from == Start::Only {
         let (field, offset) = field!(Summary, data_crc);
         let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
-        return Err(
-            Corrupt::new("summary", field, core.geom.byte(place(core, &stop)) + offset, "others", expected).into()
-        );
+        let here = frag(core, stop(&head).place(core.geom.seg_frags()));
+        return Err(Corrupt::new("summary", field, core.geom.byte(here) + offset, "others", expected).into());
     }
-    Ok(Next::Stop(vec![stop]))
+    Ok(Next::Stop(vec![head]))
 }
 
 /// Whether the numbers of a group are possible.

@@ -14,6 +14,7 @@ use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
+use arbor_kit::health::freed_before;
 use arbor_kit::inodes::InodeStore as _;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -310,17 +311,10 @@ impl BlockFiles for Core {
         let (mut at, mut done) = (end, true);
         for (index, first, level) in roots().rev() {
             let block = i.d.map.get(index).map_or(0, |p| p.get());
-            let empty = match self.cut(i, (block, level), first, keep, &mut at) {
-                // What was freed is a step of its own, and the next one fails before it changes anything.
-                Err(e) if e.is_damage() && at < end => {
-                    done = false;
-                    break;
-                }
-                empty => empty?,
-            };
-            if empty {
+            let empty = freed_before(self.cut(i, (block, level), first, keep, &mut at), at < end)?;
+            if empty == Some(true) {
                 i.d.map.iter_mut().skip(index).take(1).for_each(|p| *p = 0.into());
-            } else if first + POINTERS.pow(level) > keep && !self.has_room() {
+            } else if empty.is_none() || first + POINTERS.pow(level) > keep && !self.has_room() {
                 done = false;
                 break;
             }
