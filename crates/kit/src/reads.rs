@@ -106,6 +106,14 @@ pub enum Restart {
     Always,
 }
 
+/// Reads so many blocks, or, where they cannot be read together, the first one: nobody has asked for the others.
+pub fn or_first(blocks: usize, mut read: impl FnMut(usize) -> Result<Vec<u8>>) -> Result<Vec<u8>> {
+    match read(blocks) {
+        Err(Error::Io(_)) if blocks > 1 => read(1),
+        found => found,
+    }
+}
+
 /// The reads of the call that runs, and the writes that may overtake them.
 #[derive(Default)]
 pub struct Reads {

@@ -1,4 +1,4 @@
-//! Devices: image files, block devices, memory; windows, overlays, two as one, faults, power cuts.
+//! Devices: image files, block devices, memory; windows, overlays, two as one, faults, power cuts, flushes that fail.
 //!
 //! # What a device promises
 //!
@@ -30,6 +30,7 @@ mod record;
 #[cfg(test)]
 mod tests;
 mod view;
+mod wary;
 
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{Claim, FileDevice, FileOptions, OpenMode};
@@ -40,6 +41,7 @@ pub use overlay::OverlayDevice;
 pub use patient::PatientDevice;
 pub use record::{CrashChoice, Event, Fate, RecordingDevice};
 pub use view::OffsetDevice;
+pub use wary::WaryDevice;
 
 use std::io;
 use std::ops::Range;

@@ -21,6 +21,7 @@ use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
 use arbor_kit::health::freed_before;
 use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::reads::or_first;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -107,7 +108,8 @@ impl Core {
                 _ => break,
             }
         }
-        let (bytes, len) = (self.read_data(DataBlock(p.block.get()), all.len() as u32)?, self.geom.block());
+        let (first, len) = (DataBlock(p.block.get()), self.geom.block());
+        let bytes = or_first(all.len(), |n| self.read_data(first, n as u32))?;
         let mut first = None;
         for (n, (q, bytes)) in (lbn..).zip(all.into_iter().zip(bytes.chunks_exact(len))) {
             let is_sound = q.has_no_sum() || Core::verify(CONTENTS, q, at, bytes).is_ok();

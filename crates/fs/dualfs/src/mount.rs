@@ -3,7 +3,7 @@
 use crate::format::*;
 use crate::volume::{Core, Volume};
 use crate::{areas, options, recover, superblock};
-use arbor_base::device::Device;
+use arbor_base::device::{Device, WaryDevice};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time, Utilisation};
 use arbor_kit::calls::State as _;
@@ -14,6 +14,7 @@ use std::sync::Arc;
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
     let (dev, found) = areas::open(devices)?;
+    let dev = WaryDevice::over(dev);
     let read_only = arbor_kit::options::read_only(head::features(&found.0), KNOWN, options, &*dev)?;
     let mut core = open(dev.clone(), found, opts, clock.now())?;
     // Where damage was met the last checkpoint does not say clean, although nothing follows it.

@@ -16,6 +16,7 @@ use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
 use arbor_kit::health::freed_before;
 use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::reads::or_first;
 use std::sync::Arc;
 
 /// Most blocks of a file that are read together.
@@ -71,7 +72,8 @@ impl Core {
                 _ => break,
             }
         }
-        let bytes = self.read(block, blocks as usize, Core::kind(i, FileBlock::Data(lbn)))?;
+        let kind = Core::kind(i, FileBlock::Data(lbn));
+        let bytes = or_first(blocks as usize, |n| self.read(block, n, kind))?;
         for (index, page) in (lbn..).zip(bytes.chunks_exact(BLOCK)) {
             match validate::dir_block(block + (index - lbn) as u32, page, index == 0) {
                 Err(c) if i.is_dir() && index == lbn => return Err(c.into()),

@@ -580,3 +580,8 @@ fn damage_costs_only_itself() {
         &[""],
     );
 }
+
+#[test]
+fn a_bad_sector_costs_its_block() {
+    arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 4096);
+}

@@ -8,12 +8,10 @@ use crate::validate;
 use arbor_base::cache::{Cache, Name, Write};
 use arbor_base::device::{Kind, Ticket};
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Error, Ino, Result};
+use arbor_base::vfs::{Ino, Result};
 use arbor_kit::invariants::{Holds, ensure};
-use arbor_kit::runs::Runs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::Range;
 
 /// The place of a pointer or an entry: a buffer, and the byte in it.
 pub(crate) type Slot = (Name, usize);
@@ -304,10 +302,8 @@ pub(crate) struct Pages {
     fresh: FxHashSet<Name>,
     /// Pages with bytes other than zero on disk past the end of their file, which a power cut left there.
     tails: FxHashSet<Name>,
-    /// Fragments of data that were written since the last flush of the device; their pages may have left the cache.
-    streamed: Runs,
-    /// Such fragments of a flush that failed: what is there now may be of another file.
-    lost: Runs,
+    /// Data were written since the last flush of the device.
+    streamed: bool,
     in_flight: VecDeque<InFlight>,
 }
 
@@ -346,25 +342,15 @@ impl Pages {
 
     /// Whether data were written since the last flush.
     pub fn is_streamed(&self) -> bool {
-        !self.streamed.is_empty()
+        self.streamed
     }
 
-    pub fn note_streamed(&mut self, frags: Range<u32>) {
-        self.streamed.extend(frags);
+    pub fn note_streamed(&mut self) {
+        self.streamed = true;
     }
 
-    /// The device was flushed, or failed to.
-    pub fn flushed(&mut self, durable: bool) {
-        let streamed = std::mem::take(&mut self.streamed);
-        if !durable {
-            self.lost.extend(streamed.iter());
-        }
-    }
-
-    /// Fails for data that a failed flush may have lost.
-    pub fn refuse_lost(&self, mut frags: Range<u32>) -> Result<()> {
-        let lost = || Error::Io(std::io::Error::other("these data were lost when the device failed"));
-        if !self.lost.is_empty() && frags.any(|frag| self.lost.contains(frag)) { Err(lost()) } else { Ok(()) }
+    pub fn flushed(&mut self) {
+        self.streamed = false;
     }
 
     pub fn start(&mut self, writes: InFlight) {

@@ -261,7 +261,9 @@ impl Core {
     fn flush(&mut self) -> Result<()> {
         self.counters.io.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
-        self.pages.flushed(done.is_ok());
+        if done.is_ok() {
+            self.pages.flushed();
+        }
         // Completed writes may be lost, though their buffers are clean.
         done.inspect_err(|e| self.fail(e))
     }
@@ -297,15 +299,6 @@ impl Core {
         Ok(())
     }
 
-    fn note_streamed(&mut self, done: &[Write]) {
-        for write in done {
-            if let Some(dirty) = self.dirty.get(write.name()) {
-                let frags = self.geom.frags_for(write.bytes().len());
-                self.pages.note_streamed(dirty.frag.0..dirty.frag.0.saturating_add(frags));
-            }
-        }
-    }
-
     /// Completes writes under way until at most `left` remain.
     pub fn reap(&mut self, left: usize) -> Result<()> {
         let (mut done, mut included) = (Vec::new(), Vec::new());
@@ -319,7 +312,9 @@ impl Core {
             done.extend(writes);
             included.extend(more);
         }
-        self.note_streamed(&done);
+        if !done.is_empty() {
+            self.pages.note_streamed();
+        }
         let tails = self.ordering().waits_for_data() && done.iter().any(|w: &Write| self.pages.has_tail(w.name()));
         if !included.is_empty() || tails {
             self.flush()?;

@@ -16,6 +16,7 @@ use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::reads::or_first;
 use std::sync::Arc;
 
 /// Most groups in which one step of a truncation frees: a transaction holds the structures of all of them.
@@ -217,16 +218,15 @@ impl Core {
             if next << geom.block_shift >= i.size()
                 || self.cache.contains(name)
                 || self.bmap(i, next)? != Some(next_frag)
-                || self.pages.refuse_lost(next_frag.0..next_frag.0.saturating_add(frags)).is_err()
             {
                 break;
             }
             lens.push(geom.bytes_of(frags));
         }
-        let bytes = self.read(frag, lens.iter().sum(), BlockKind::Data)?;
+        let bytes = or_first(lens.len(), |n| self.read(frag, lens.iter().take(n).sum(), BlockKind::Data))?;
         let mut rest = &bytes[..];
         for (k, len) in lens.iter().enumerate() {
-            let (head, tail) = rest.split_at(*len);
+            let Some((head, tail)) = rest.split_at_checked(*len) else { break };
             let (name, mut page) = (Name::data(i.ino, lbn + k as u64), head.to_vec());
             if self.zero_past_end(i, lbn + k as u64, &mut page) {
                 self.pages.note_tail(name);

@@ -8,7 +8,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Volume};
 use crate::{options, recover, superblock};
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, WaryDevice};
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, MountOptions, Result};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = devices.main;
+    let dev = WaryDevice::over(devices.main);
     let mut sb: SuperBlock = arbor_kit::head::need(&*dev, 0)?;
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;

@@ -108,9 +108,6 @@ impl Core {
 
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, kind: BlockKind) -> Result<Vec<u8>> {
-        if kind == BlockKind::Data {
-            self.pages.refuse_lost(frag.0..frag.0.saturating_add(self.geom.frags_for(len)))?;
-        }
         let bytes = self.calls.reads.read(&*self.dev, kind.kind(), self.geom.byte(frag), len)?;
         self.counters.io.count_read(len);
         Ok(bytes)

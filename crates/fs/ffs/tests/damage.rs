@@ -532,3 +532,8 @@ fn a_repair_without_a_free_inode_makes_some() {
     .unwrap();
     assert_eq!(names, 1);
 }
+
+#[test]
+fn a_bad_sector_costs_its_block() {
+    arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 16384);
+}

@@ -209,7 +209,14 @@ impl Core {
         let total = all.iter().map(|a| a.1).sum();
         // A damaged pointer may not point to a run of one segment.
         let together = self.is_run(Frag(p.frag.get()), total);
-        let bytes = if together { self.read_run(Frag(p.frag.get()), total, kind)? } else { Vec::new() };
+        let bytes = match together {
+            // What cannot be read with others is read by itself.
+            true => self.read_run(Frag(p.frag.get()), total, kind).or_else(|e| match e {
+                Error::Io(_) => Ok(Vec::new()),
+                e => Err(e),
+            })?,
+            false => Vec::new(),
+        };
         let mut from = 0;
         for (k, (q, frags)) in (lbn..).zip(all) {
             let len = self.geom.bytes_of(frags);

@@ -3,7 +3,7 @@
 use crate::format::*;
 use crate::volume::{Core, Volume};
 use crate::{options, recover, superblock};
-use arbor_base::device::Device;
+use arbor_base::device::{Device, WaryDevice};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time, Utilisation};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = devices.main;
+    let dev = WaryDevice::over(devices.main);
     let sb = superblock::read_super(&*dev)?;
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, 0)?;

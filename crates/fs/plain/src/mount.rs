@@ -5,7 +5,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use crate::{options, recover, superblock};
-use arbor_base::device::Device;
+use arbor_base::device::{Device, WaryDevice};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
 use arbor_kit::calls::State as _;
@@ -18,7 +18,7 @@ pub(crate) type Volume = Locked<Core>;
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = devices.main;
+    let dev = WaryDevice::over(devices.main);
     let (sb, geom) = superblock::need(&*dev)?;
     let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
     if read_only && sb.clean.get() == 0 {

@@ -246,3 +246,8 @@ fn damage_costs_only_itself() {
     let images = [DAMAGE.good(0).0];
     arbor_torture::beside::damage_costs_only_itself(DAMAGE.engine, &images, &|s| s.kind == "superblock", &[""]);
 }
+
+#[test]
+fn a_bad_sector_costs_its_block() {
+    arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 4096);
+}

@@ -31,3 +31,12 @@ fn a_write_that_fails_half_way_says_so() {
         ops=mkdir /d1 493 0; create /d1/f8 420 0; write /d1/f8 0 481311 21";
     faults::repeat(&Plain, line).unwrap();
 }
+
+/// In a mount that had failed, an unsynced file whose pages had left the cache showed what another file had left there.
+#[test]
+fn a_failed_mount_shows_no_other_files_bytes() {
+    let line = "profile=Big size=25165824 format=log=512K,inodes=5000 mount=cache=1M \
+        fault=Flush:19:FromThenOn:Forgotten(8655743) end=Unmount ops=create /filler 420 0; write /filler 0 1310720 2; \
+        unlink /filler; create /filler 420 0; write /filler 0 1310720 1";
+    faults::repeat(&Plain, line).unwrap();
+}

@@ -23,6 +23,7 @@ use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::Mapped;
 use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::reads::or_first;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -164,11 +165,7 @@ impl Core {
         }
         let at_once = self.calls.reads.at_once(self.geom.byte(block)) / node as u64;
         let blocks = blocks.min((self.geom.copy() - block) as usize).min(at_once.max(1) as usize);
-        let bytes = match self.read(block, blocks, Request::Data) {
-            // Nobody has asked for the others.
-            Err(Error::Io(_)) if blocks > 1 => self.read(block, 1, Request::Data)?,
-            found => found?,
-        };
+        let bytes = or_first(blocks, |n| self.read(block, n, Request::Data))?;
         for (n, page) in (lbn..).zip(bytes.chunks_exact(node)) {
             let mut page = page.to_vec();
             let valid = size.saturating_sub(self.offset(n)).min(node as u64) as usize;

@@ -6,7 +6,7 @@ use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Volume};
 use crate::{options, recover, superblock, validate};
 use arbor_base::cache::Name;
-use arbor_base::device::{Device, Kind, Request};
+use arbor_base::device::{Device, Kind, Request, WaryDevice};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Mounts: superblock, recovery, AG headers, recovery lists.
 pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = devices.main;
+    let dev = WaryDevice::over(devices.main);
     let Some(mut sb) = superblock::read(&*dev, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };

@@ -562,3 +562,14 @@ fn a_record_whose_witnesses_cannot_be_read_is_not_believed() {
     let fs = mount_with(cut, "");
     assert_eq!(read_all(&*fs, fs.lookup(fs.root(), b"f").unwrap().ino), [7; 20_000]);
 }
+
+/// In a mount that had failed, an unsynced file whose pages had left the cache showed what another file had left there.
+#[test]
+fn a_failed_mount_shows_no_other_files_bytes() {
+    let line = "profile=Big size=25165824 format=block=1K,frag=512,logsize=704K mount=cache=1M \
+                fault=Flush:5:Once:Forgotten(0) end=Promise again=Flush:9 ops=create /filler 420 0; write /filler 0 1310720 \
+                2; unlink /filler; mkdir /d0 493 0; create /d0/f3 420 0; write /d0/f3 0 3870 3; fallocate /d0/f3 3 94208 8192; \
+                append /d0/f3 154626 15; create /f1 493 7; create /d0/f2 493 0; write /d0/f2 1511424 440774 39; background \
+                1000; write /f1 1245180 440959 44; fsync /d0 0";
+    arbor_torture::faults::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
+}

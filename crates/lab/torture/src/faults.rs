@@ -11,7 +11,7 @@
 //! * Every fsync, syncfs and unmount that says yes is a promise, also after a failure: the
 //!   medium has what it covers. So a lost write cannot be forgotten.
 //! * What is read after a failure is what the file was since its last promise, or zeros, or an
-//!   error: no bytes of another file (FFS).
+//!   error: no bytes of another file.
 //! * Once there is a failure, fsync and syncfs fail, changes fail with `EROFS`, unmount fails,
 //!   and files that were synced and not changed since can be read.
 //! * Without one, the file system goes on: what the failed call did not touch is there, and
@@ -694,8 +694,7 @@ impl<'a> Attempt<'a> {
         // Where a power cut may take anything, so may a flush that fails.
         if self.base.promise() != CrashPromise::Repairable {
             self.drive_out(fs);
-            // The others do not promise it yet (docs/semantics.md, errors of the device).
-            if !lies(self.case.planned.fault) && self.base.engine.name() == "ffs" {
+            if !lies(self.case.planned.fault) {
                 survivors(fs, oracle, at, (before, after))?;
             }
         }
@@ -790,6 +789,12 @@ impl<'a> Attempt<'a> {
             faulty.fail(op, nth, FaultTimes::Once);
             match self.base.recover(&faulty) {
                 Err(e) if faulty.struck() == 0 => return Err(format!("{e} (recovery, without a fault)")),
+                // Such a list of files without names is passed by.
+                Ok(fs) if !fs.damage_passed_by().is_empty() => {
+                    faulty.heal();
+                    drop(fs);
+                    self.base.give_back(&disk)?;
+                }
                 _ => faulty.heal(),
             }
         }

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod badsector;
 pub mod beside;
 pub mod compare;
 pub mod concurrent;
