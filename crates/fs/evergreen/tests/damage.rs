@@ -585,3 +585,10 @@ fn damage_costs_only_itself() {
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 4096);
 }
+
+#[test]
+fn damage_of_one_promise_is_not_the_end_of_the_log() {
+    use arbor_torture::midlog::damage_is_not_the_end_of_the_log;
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "", 3000), None);
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "data=overwrite,bitmaps=overwrite", 3000), None);
+}

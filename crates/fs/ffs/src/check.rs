@@ -102,10 +102,11 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
     let unclean = !f.volume.was_clean && !super_changed;
-    let replayed = start::journal_view(&mut r, write, super_changed)? && write;
+    let (replayed, gaps) = start::journal_view(&mut r, options.repair, super_changed)?;
+    let replayed = replayed && write && gaps.is_empty();
     let was_clean = f.volume.was_clean;
     f.volume.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
-    found.damage.into_iter().for_each(|issue| f.note(issue));
+    found.damage.into_iter().chain(gaps).for_each(|issue| f.note(issue));
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
     let named = c.f.take_named();

@@ -258,7 +258,7 @@ fn directories(never: Preen) -> Vec<Case> {
 }
 
 /// Issues that have a test of their own below.
-const ALONE: [&str; 2] = ["SuperLost", "NoSpace"];
+const ALONE: [&str; 3] = ["SuperLost", "NoSpace", "JournalGap"];
 
 #[test]
 fn every_issue_is_planted() {
@@ -536,4 +536,12 @@ fn a_repair_without_a_free_inode_makes_some() {
 #[test]
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 16384);
+}
+
+#[test]
+fn damage_of_one_promise_is_not_the_end_of_the_log() {
+    use arbor_torture::midlog::damage_is_not_the_end_of_the_log;
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "keep=journal", 3000), Some("JournalGap"));
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "keep=softupdates", 3000), None);
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "keep=sync", 3000), None);
 }

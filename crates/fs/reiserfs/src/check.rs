@@ -116,7 +116,8 @@ impl<'a> Checker<'a> {
         if self.found.records > 0 {
             self.core.replay(&self.found)?;
             self.core.log.copies.clear();
-        } else if self.found.is_new || self.found.heads.is_torn {
+        }
+        if self.found.is_new || self.found.records == 0 && self.found.heads.is_torn {
             self.core.write_log_head()?;
             self.core.write_log_head()?;
         }

@@ -21,7 +21,10 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let dev = WaryDevice::over(devices.main);
     let (sb, geom) = superblock::need(&*dev)?;
     let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
-    let found = recover::read_log(&*dev, &geom)?;
+    let found = recover::read_log(&*dev, &geom, !sb.is_unmounted())?;
+    if let Some(gap) = found.gaps.first() {
+        return Err(gap.corrupt(&geom).into());
+    }
     if read_only && found.records > 0 {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
@@ -50,7 +53,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
 pub(crate) fn look(devices: &Devices) -> Result<Core> {
     let dev: Arc<dyn Device> = devices.main.clone();
     let (sb, geom) = superblock::need(&*dev)?;
-    let found = recover::read_log(&*dev, &geom)?;
+    let found = recover::read_log(&*dev, &geom, !sb.is_unmounted())?;
     let mut core = Core::new(dev, (sb, geom), options::Mount::parse(&Options::default())?, Time::default());
     core.stay();
     core.take_log(&found)?;

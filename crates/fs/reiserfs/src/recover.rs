@@ -3,15 +3,18 @@
 //! Records count from the number in the head of the log on, as far as they follow one another and are whole. Of a block
 //! that several hold the newest copy counts. It can be cut off at any point: the log is emptied last.
 //!
+//! One that is not whole ends the log, if its writing was cut off. Then none was written after it (REISER-C1). Where there is
+//! one, the record is damaged ([`Gap`]): a mount refuses it, and the checker takes from it what is sound by itself.
+//!
 //! Called by `mount.rs` and the checker.
 
 use crate::format::*;
 use crate::node::Block;
 use crate::planted::{Flaw, planted};
-use crate::validate;
+use crate::{superblock, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
-use arbor_base::layout::{crc_without, get_u32, hash, put};
+use arbor_base::layout::{Corrupt, crc_without, get_u32, hash, put};
 use arbor_base::vfs::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -30,8 +33,28 @@ pub(crate) struct Found {
     pub at: u32,
     pub records: u64,
     pub heads: Heads,
-    /// There was no head of the log.
+    /// There was no head of the log: both are to be written.
     pub is_new: bool,
+    /// Records that are damaged.
+    pub gaps: Vec<Gap>,
+}
+
+/// A record that is not whole, though a later one is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    /// Its number, and the block where it begins.
+    pub seq: u64,
+    pub at: Block,
+    /// The number of the next whole one.
+    pub next: u64,
+}
+
+impl Gap {
+    /// The damage.
+    pub fn corrupt(&self, geom: &Geom) -> Corrupt {
+        let (found, at) = (format!("that of no record, and record {} follows", self.next), geom.byte(self.at));
+        Corrupt::new("log record", "hash", at, found, format!("that of record {}", self.seq))
+    }
 }
 
 /// A head of the log, one sector.
@@ -99,8 +122,12 @@ pub(crate) fn heads(dev: &dyn Device, geom: &Geom) -> Result<Heads> {
 fn record_head(dev: &dyn Device, geom: &Geom, at: Block) -> Result<Option<Record>> {
     let mut bytes = vec![0; SECTOR];
     dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
-    let head = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
-    Ok(Some(head).filter(|head| head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid))
+    Ok(own_head(geom, &bytes))
+}
+
+fn own_head(geom: &Geom, bytes: &[u8]) -> Option<Record> {
+    let head = Record::read_from_prefix(bytes).map(|h| h.0).unwrap_or_default();
+    Some(head).filter(|head| head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid)
 }
 
 /// The highest number of a record that the log shows, whole or not.
@@ -116,16 +143,78 @@ pub(crate) fn highest_seq(dev: &dyn Device, geom: &Geom) -> Result<u64> {
 /// Numbers of records are less.
 const MOST_SEQ: u64 = 1 << 62;
 
-/// Reads the log.
-pub(crate) fn read_log(dev: &dyn Device, geom: &Geom) -> Result<Found> {
-    let heads = heads(dev, geom)?;
+/// Reads the log. Of a volume that is in use (`search`) the rest is searched for records that show that one is damaged; the
+/// others count.
+pub(crate) fn read_log(dev: &dyn Device, geom: &Geom, search: bool) -> Result<Found> {
+    read_log_from(dev, geom, heads(dev, geom)?, search)
+}
+
+/// Reads the log of a volume in use whose heads are lost. The first record of a log has the least number of those that count;
+/// if none does any more, what it holds is in place (REISER-C3).
+pub(crate) fn read_headless(dev: &dyn Device, geom: &Geom) -> Result<Option<Found>> {
+    let first = record_head(dev, geom, 2)?.map(|head| head.seq.get()).filter(|seq| *seq < MOST_SEQ);
+    let Some(seq) = first else { return Ok(None) };
+    let found = read_log_from(dev, geom, Heads { seq, next: 0, is_torn: false }, true)?;
+    Ok(Some(found).filter(|found| found.records > 0).map(|found| Found { is_new: true, ..found }))
+}
+
+fn read_log_from(dev: &dyn Device, geom: &Geom, heads: Heads, search: bool) -> Result<Found> {
     let mut found = Found { heads, seq: heads.seq, at: 2, ..Found::default() };
     loop {
         let read = || record(dev, geom, found.seq, found.at);
-        let Some((copies, blocks)) = read()?.map_or_else(read, |found| Ok(Some(found)))? else { return Ok(found) };
-        found.copies.extend(copies);
-        (found.seq, found.at, found.records) = (found.seq + 1, found.at + blocks, found.records + 1);
+        if let Some((copies, blocks)) = read()?.map_or_else(read, |found| Ok(Some(found)))? {
+            found.copies.extend(copies);
+            (found.seq, found.at, found.records) = (found.seq + 1, found.at + blocks, found.records + 1);
+            continue;
+        }
+        let later = if search { later(dev, geom, found.seq, found.at)? } else { None };
+        let Some((next, at)) = later else { return Ok(found) };
+        found.copies.extend(sound_copies(dev, geom, found.at, at)?);
+        found.gaps.push(Gap { seq: found.seq, at: found.at, next });
+        (found.seq, found.at) = (next, at);
     }
+}
+
+/// The first whole record after `at` with a number greater than `seq`, and where it begins.
+fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block) -> Result<Option<(u64, Block)>> {
+    let mut blocks = vec![0; SEARCH / geom.node_size * geom.node_size];
+    let end = 1 + geom.log;
+    let step = (blocks.len() / geom.node_size).max(1) as u32;
+    for first in (at.saturating_add(1)..end).step_by(step as usize) {
+        let len = step.min(end - first) as usize * geom.node_size;
+        let Some(piece) = blocks.get_mut(..len) else { break };
+        dev.read_at(Kind::Log, geom.byte(first), piece)?;
+        for (block, bytes) in (first..).zip(piece.chunks_exact(geom.node_size)) {
+            let head = own_head(geom, bytes).map_or(0, |head| head.seq.get());
+            if head > seq && head < MOST_SEQ && record(dev, geom, head, block)?.is_some() {
+                return Ok(Some((head, block)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Bytes of the log that are searched at a time.
+const SEARCH: usize = 256 << 10;
+
+/// What is sound by itself in a part of the log: nodes and bitmaps say whose and where they are, and the superblock.
+fn sound_copies(dev: &dyn Device, geom: &Geom, from: Block, to: Block) -> Result<Copies> {
+    let mut copies = Copies::default();
+    for at in from..to {
+        let mut bytes = vec![0; geom.node_size];
+        dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
+        let (node, block) =
+            (crate::node::head(&bytes), superblock::decode(bytes.get(..SECTOR).unwrap_or(&[]), 0, dev.geometry().size));
+        let is_own =
+            node.block.get() > geom.log && u64::from(node.block.get()) < dev.geometry().size / geom.node_size as u64;
+        let is_sound = node.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(node.crc.get());
+        if is_own && is_sound && [NODE_MAGIC, BITMAP_MAGIC].contains(&node.magic.get()) {
+            copies.insert(node.block.get(), Arc::new(bytes));
+        } else if block.is_ok_and(|found| found.is_some_and(|(_, g)| g.fsid == geom.fsid)) {
+            copies.insert(0, Arc::new(bytes));
+        }
+    }
+    Ok(copies)
 }
 
 /// The record of this number, if it is there and whole, and how many blocks it has.

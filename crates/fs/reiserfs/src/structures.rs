@@ -66,7 +66,7 @@ fn seal_record(device: &dyn Device, at: u64) -> Result<()> {
 pub(crate) fn records(core: &Core) -> Result<Vec<(Block, u64, Vec<Block>)>> {
     let (geom, first) = (core.geom, heads(&*core.dev, &core.geom)?.seq);
     let (mut all, mut at) = (Vec::new(), geom.byte(2));
-    for n in 0..read_log(&*core.dev, &geom)?.records {
+    for n in 0..read_log(&*core.dev, &geom, false)?.records {
         let mut bytes = vec![0; geom.node_size];
         core.dev.read_at(Request::Log, at, &mut bytes)?;
         let count = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default().count.get();

@@ -349,7 +349,7 @@ fn every_issue_is_planted() {
     // Directories made of chunks have these; here they are items, and `.` and `..` are nowhere.
     let never = ["DirHole", "DirChunk", "Dots"];
     let all: Vec<&str> = arbor_reiserfs::issues().into_iter().filter(|code| !never.contains(code)).collect();
-    DAMAGE.every_issue_is_planted(&cases(), &["SuperLost", "NoSpace"], &all);
+    DAMAGE.every_issue_is_planted(&cases(), &["SuperLost", "NoSpace", "LogGap"], &all);
 }
 
 fn heal_all(shape: usize) {
@@ -618,9 +618,35 @@ fn heads_of_a_log_that_holds_something() {
     let report = check(&hurt, Repair::Yes);
     assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
     assert_eq!(check(&hurt, Repair::No).issues, vec![], "{:#?}", report.issues);
-    let (now, (_, then)) = (tree(&hurt), DAMAGE.good(0));
-    assert!(then.iter().all(|(path, item)| now.get(path) == Some(item)), "what was in place is there");
+    assert!(tree(&hurt) == good, "the records count from the first one on");
     assert_usable(&hurt, "both heads");
+}
+
+#[test]
+fn a_damaged_record_that_others_follow_is_told() {
+    let image = DAMAGE.good(0).0;
+    let fs = mount(&image);
+    for n in 0..4 {
+        file(&*fs, fs.root(), &format!("synced {n}"), 0, &bytes(500, n));
+        fs.syncfs().unwrap();
+    }
+    let k = Knife::new(image.snapshot());
+    drop(fs);
+    let at = k.geom.byte(2);
+    k.write(at + 100, &[0xab; 16]);
+    let refused = ReiserFs
+        .mount(Devices::single(k.dev.clone()), &MountOptions::default(), std::sync::Arc::new(SystemClock))
+        .err();
+    let says = refused.expect("a mount that is refused").to_string();
+    assert!(says.contains(&format!("at byte {at:#x}")) && says.contains("follows"), "{says}");
+    let before = k.dev.to_bytes();
+    let report = check(&k.dev, Repair::Preen);
+    assert!(codes(&report).contains(&"LogGap") && report.remaining() > 0 && before == k.dev.to_bytes());
+    let report = check(&k.dev, Repair::Yes);
+    assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+    assert_eq!(check(&k.dev, Repair::No).issues, vec![]);
+    let now = tree(&k.dev);
+    assert!((0..4).all(|n| now.contains_key(&format!("/synced {n}"))), "a later record has all of it");
 }
 
 #[test]
@@ -814,4 +840,12 @@ fn damage_costs_only_itself() {
 #[test]
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 4096);
+}
+
+#[test]
+fn damage_of_one_promise_is_not_the_end_of_the_log() {
+    use arbor_torture::midlog::damage_is_not_the_end_of_the_log;
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "", 3000), Some("LogGap"));
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "ordering=preserve", 3000), Some("LogGap"));
+    damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "tails=none", 9000), Some("LogGap"));
 }

@@ -506,8 +506,10 @@ pub struct LogHeader {
     pub count: U32,
     /// Time of writing: seconds.
     pub time: I64,
+    /// LSN of the last record that was durable when this one was written; 0 if none of this mount was, or nobody told.
+    pub settled: U64,
     /// Zero.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 8],
 }
 
 /// First bytes of a record.

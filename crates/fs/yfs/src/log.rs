@@ -70,6 +70,8 @@ pub(crate) struct Log {
     /// Records on disk that may still be needed: number, LSN, LSN of the one before.
     on_disk: VecDeque<(Rec, Lsn, Lsn)>,
     durable: Rec,
+    /// Its LSN, 0 before the first one.
+    settled: Lsn,
     anchor_seq: u64,
     /// The tail in the durable anchor.
     anchor_tail: Lsn,
@@ -112,6 +114,7 @@ impl Log {
             prev: Lsn(0),
             on_disk: VecDeque::new(),
             durable: 0,
+            settled: Lsn(0),
             anchor_seq,
             anchor_tail: Lsn::new(cycle, LOG_FIRST),
             seal_at: (area as usize / 64).clamp(8 * 1024, 256 * 1024),
@@ -246,7 +249,7 @@ impl Log {
             if self.cycle != self.anchor_tail.cycle() && self.head + sectors > self.anchor_tail.sector() {
                 return Err(Error::refused("the log is full: a transaction exceeded its reservation"));
             }
-            let bytes = record(&s, lsn, self.prev, fsid, secs);
+            let bytes = record(&s, (lsn, self.prev, self.settled), fsid, secs);
             self.bytes_logged += bytes.len() as u64;
             self.records += 1;
             writes.push(Request::write(Kind::Log, self.start + u64::from(self.head) * SECTOR, vec![bytes.into()]));
@@ -297,6 +300,7 @@ impl Log {
     /// that they delete, each with its record.
     pub fn flushed(&mut self, last: Rec, witnesses: Vec<Witness>) -> Vec<(Rec, u64)> {
         (self.durable, self.witnesses) = (last, witnesses);
+        self.settled = self.on_disk.iter().rfind(|r| r.0 == last).map_or(self.settled, |r| r.1);
         let count = self.deleted.partition_point(|(rec, _)| *rec <= last);
         self.deleted.drain(..count).collect()
     }
@@ -334,7 +338,7 @@ pub(crate) struct Anchor {
     pub prev: Lsn,
 }
 
-fn record(s: &Sealed, lsn: Lsn, prev: Lsn, fsid: u64, secs: i64) -> Vec<u8> {
+fn record(s: &Sealed, (lsn, prev, settled): (Lsn, Lsn, Lsn), fsid: u64, secs: i64) -> Vec<u8> {
     let head = LogHeader {
         magic: RECORD_MAGIC.into(),
         fsid: fsid.into(),
@@ -343,6 +347,7 @@ fn record(s: &Sealed, lsn: Lsn, prev: Lsn, fsid: u64, secs: i64) -> Vec<u8> {
         len: (s.entries.len() as u32).into(),
         count: s.count.into(),
         time: secs.into(),
+        settled: settled.0.into(),
         ..LogHeader::default()
     };
     let total = RECORD_HEAD + s.entries.len();

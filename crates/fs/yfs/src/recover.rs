@@ -15,6 +15,9 @@
 //! those of damaged inodes, which must stay wrong. A block that is damaged otherwise looks much alike; [`Unit`] tells
 //! how the two are told apart.
 //!
+//! A record that is not whole ends the log if it was being written. Where a later one says that it was durable
+//! ([`LogHeader::settled`]), it is damaged ([`Replay::gaps`]): a mount refuses the volume, and the checker goes on with the next.
+//!
 //! Called by `mount.rs` and the checker. If both anchors are lost nothing is replayed, and the caller must refuse the
 //! volume ([`Replay::anchors_lost`]). Orphans are loaded and freed by `mount.rs`.
 
@@ -54,6 +57,8 @@ pub struct Replay {
     pub rotten: BTreeSet<u64>,
     /// AGs of which extents marked free stay in use, since a bitmap block or the header is damaged.
     pub shut: BTreeSet<u32>,
+    /// Records that are damaged, though they were durable: where each should be.
+    pub gaps: Vec<Corrupt>,
     /// Byte of data that cannot be read and to which the last record bears witness, and why.
     pub unread: Option<(u64, std::io::Error)>,
     watch: BTreeMap<u64, Vec<Unit>>,
@@ -206,11 +211,12 @@ pub fn replay(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) 
         let why = format!("data at byte {at:#x}, to which the log's last record bears witness, cannot be read: {why}");
         return Err(Error::Io(std::io::Error::other(why)));
     }
-    match replay.lost.first() {
-        Some(addr) => {
-            let at = addr.saturating_mul(SECTOR);
-            Err(Corrupt::new("metadata block", "len", at, "nonsense", "the length of a block in the log").into())
-        }
+    if let Some(addr) = replay.lost.first() {
+        let at = addr.saturating_mul(SECTOR);
+        return Err(Corrupt::new("metadata block", "len", at, "nonsense", "the length of a block in the log").into());
+    }
+    match replay.gaps.first() {
+        Some(gap) => Err(gap.clone().into()),
         None => Ok(replay),
     }
 }
@@ -224,7 +230,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     let mut out = Replay { anchor_seq: anchor.seq.get(), ..Replay::default() };
     let tail = Lsn(anchor.tail.get());
     let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
-    let mut found = find_records(&mut area, tail, Lsn(anchor.prev.get()), geom.fsid, &mut out)?;
+    let mut found = find_records(&mut area, tail, Lsn(anchor.prev.get()), (sb, geom.fsid), &mut out)?;
     let last = found.last().and_then(|(_, body)| area.bytes.get(body.clone()));
     if last.is_some_and(|last| !borne_out(dev, geom, last, &mut out)) {
         found.pop();
@@ -306,7 +312,7 @@ fn find_records(
     area: &mut LogArea<'_>,
     tail: Lsn,
     mut prev: Lsn,
-    fsid: u64,
+    (sb, fsid): (&SuperBlock, u64),
     out: &mut Replay,
 ) -> Result<Vec<(Lsn, Range<usize>)>> {
     let mut found = Vec::new();
@@ -321,6 +327,14 @@ fn find_records(
         }
         if next.is_none() && planted(Flaw::GapIgnored) {
             next = after_gap(area, at, fsid)?;
+        }
+        if next.is_none()
+            && let Some((lsn, body)) = past_damage(area, at, fsid)?
+        {
+            let location = log_location(sb, u64::from(at.sector()) * SECTOR);
+            let why = format!("no record, and one at sector {} says that it was durable", lsn.sector());
+            out.gaps.push(Corrupt::new("log record", "crc", location, why, "a record"));
+            next = Some((lsn, body));
         }
         let Some((lsn, body)) = next else {
             return Ok(found);
@@ -347,6 +361,26 @@ fn after_gap(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, 
         }
     }
     Ok(None)
+}
+
+/// The record that comes after a damaged one, which should begin at `at`: if any that is whole says that records were durable as
+/// far as that.
+fn past_damage(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {
+    let (mut first, mut is_settled) = (None, false);
+    for sector in LOG_FIRST as usize..area.bytes.len() / SECTOR as usize {
+        let Some(head) = area.get(sector * SECTOR as usize, SECTOR as usize)? else { break };
+        let Ok((h, _)) = LogHeader::read_from_prefix(head) else { continue };
+        let lsn = Lsn(h.lsn.get());
+        if h.magic.get() != RECORD_MAGIC || lsn.sector() as usize != sector || lsn <= at {
+            continue;
+        }
+        let Some(found) = record_at(area, lsn, Lsn(h.prev.get()), fsid)? else { continue };
+        is_settled |= Lsn(h.settled.get()) >= at;
+        if first.as_ref().is_none_or(|(first, _)| lsn < *first) {
+            first = Some(found);
+        }
+    }
+    Ok(first.filter(|_| is_settled))
 }
 
 fn record_at(area: &mut LogArea<'_>, lsn: Lsn, prev: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {

@@ -889,3 +889,10 @@ fn damage_costs_only_itself() {
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(&arbor_yfs::Yfs, "", 4096);
 }
+
+#[test]
+fn damage_of_one_promise_is_not_the_end_of_the_log() {
+    use arbor_torture::midlog::damage_is_not_the_end_of_the_log;
+    damage_is_not_the_end_of_the_log(&Yfs, ("", "", 3000), Some("LogGap"));
+    damage_is_not_the_end_of_the_log(&Yfs, ("inode=1K,logsize=960K,ag=16M", "", 100), Some("LogGap"));
+}

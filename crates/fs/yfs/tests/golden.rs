@@ -9,13 +9,15 @@ static GOLDEN: Golden = Golden::new(&Yfs, env!("CARGO_MANIFEST_DIR"), make, Vec:
 const PLAIN: &str = "v1.bin";
 /// With `INCOMPAT_WITNESS`.
 const WITNESS: &str = "v1-witness.bin";
+/// With records that say what was durable before them.
+const SETTLED: &str = "v1-settled.bin";
 
 fn make() -> Recorded {
     let dev = GOLDEN.format("");
     let fs = GOLDEN.mount(&dev, "");
     fill(&*fs);
     fs.unmount().unwrap();
-    vec![(WITNESS, pack(&dev))]
+    vec![(SETTLED, pack(&dev))]
 }
 
 fn fill(fs: &dyn FileSystem) {
@@ -35,7 +37,7 @@ fn the_same_bytes_are_made() {
 
 #[test]
 fn the_golden_images_are_read() {
-    for name in [PLAIN, WITNESS] {
+    for name in [PLAIN, WITNESS, SETTLED] {
         let dev = GOLDEN.load(name);
         GOLDEN.is_sound(&dev);
         is_read(&*GOLDEN.mount(&dev, ""));

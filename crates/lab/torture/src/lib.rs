@@ -38,6 +38,7 @@ pub mod grow;
 pub mod line;
 pub mod lives;
 pub mod machine;
+pub mod midlog;
 pub mod model;
 pub mod mutate;
 pub mod ops;

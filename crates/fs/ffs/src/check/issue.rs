@@ -67,7 +67,10 @@ impl Judged for Issue {
 
     fn loses(&self) -> bool {
         use Issue::*;
-        let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | InodeSize { .. });
+        let files = matches!(
+            self,
+            JournalTail { .. } | JournalGap { .. } | GroupHeader { .. } | InodeDamaged { .. } | InodeSize { .. }
+        );
         let contents = matches!(self, BadPointers { .. } | BadIndirect { .. } | Duplicate { .. } | OwnSpace { .. });
         let names = matches!(self, Tree(issue) if issue.loses());
         files || contents || names || matches!(self, Xattr { .. })
@@ -82,6 +85,8 @@ arbor_kit::issues! {
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     /// Where the journal begins; without it nobody knows which of its transactions count.
     JournalTail { at: u64 } Error Damage "the journal's tail at byte {at} is damaged, what the journal held is lost";
+    /// What is sound of it counts.
+    JournalGap { why: String } Error Damage "a transaction of the journal is damaged: {why}";
     /// The tail is there twice; a write of it that was cut off may have left anything.
     JournalTailCopy { at: u64 } Warning Leak
         "the first of the journal's two tails, at byte {at}, is damaged, the other one is used";

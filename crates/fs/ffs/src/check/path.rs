@@ -26,7 +26,8 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     let unclean = found.sb.clean.get() == 0 && !lost;
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
-    start::journal_view(&mut r, false, lost)?;
+    let (_, gaps) = start::journal_view(&mut r, Repair::No, lost)?;
+    gaps.into_iter().for_each(|issue| f.note(issue));
     let mut silent = |_: u64, _: u64, _: &str| ();
     let mut c = Checker::new(r, f, &mut silent);
     let mut paths = Paths::new();

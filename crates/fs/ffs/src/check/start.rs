@@ -4,12 +4,12 @@ use super::Checker;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
-use crate::log::replay::{check_super, holds_super, read_journal, replay};
-use crate::log::{is_tail, read_tail, tail_bytes, unused_number};
+use crate::log::replay::{Gap, Held, check_super, holds_super, read_journal, replay};
+use crate::log::{is_tail, read_tail, tail_bytes, tail_places, unused_number};
 use crate::superblock::{decode, found_at, geometry, is_same};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::crc_without;
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::{Error, Repair, Result};
 use arbor_kit::head::{bytes_at, sound, usable};
 use zerocopy::FromBytes;
 
@@ -21,20 +21,28 @@ const WITNESSES: u32 = 64;
 /// Applies the journal of a volume that was not unmounted. With `write` it is replayed in place and emptied; without,
 /// its copies are laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost`: the superblock is a
 /// substitute, and does not know how the volume was kept. The superblock of `r` is read again if the replay changed it.
-/// Returns whether anything was replayed; a journal without a tail cannot be.
-pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Result<bool> {
+/// Returns whether anything was replayed; a journal without a tail cannot be. One with damaged transactions is not: what is
+/// sound is laid over the view, and is written with a repair.
+pub(crate) fn journal_view(r: &mut Reader<'_>, repair: Repair, lost: bool) -> Result<(bool, Vec<Issue>)> {
     let kept = lost || r.sb.keeping.get() == Keeping::Journal as u32;
     if !kept || r.sb.clean.get() != 0 || r.sb.journal_frags.get() == 0 {
-        return Ok(false);
+        return Ok((false, Vec::new()));
     }
-    let Some(tail) = read_tail(r.view.dev, &r.sb, &r.geom)? else { return Ok(false) };
-    if write {
-        return replay(r.view.dev, &mut r.sb, &r.geom, tail);
+    let Some(tail) = read_tail(r.view.dev, &r.sb, &r.geom)? else { return Ok((false, Vec::new())) };
+    let Held { copies, gaps, .. } = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
+    if repair != Repair::No && gaps.is_empty() {
+        return Ok((replay(r.view.dev, &mut r.sb, &r.geom, tail)?, Vec::new()));
     }
-    let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
     check_super(r.view.dev, &copies)?;
     for copy in &copies {
-        r.view.lay(r.geom.byte(copy.frag), &copy.bytes);
+        let at = r.geom.byte(copy.frag);
+        match repair == Repair::Yes && copy.frag != Frag(0) {
+            true => r.view.write(Stage::Blocks, Kind::Other, at, &copy.bytes)?,
+            false => r.view.lay(at, &copy.bytes),
+        }
+    }
+    if repair == Repair::Yes {
+        r.empty_journal()?;
     }
     let bytes = r.view.read(Kind::Super, 0, SECTOR)?;
     if holds_super(&copies)
@@ -42,7 +50,20 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Resul
     {
         r.sb = found;
     }
-    Ok(!copies.is_empty())
+    let issue = |gap: &Gap| Issue::JournalGap { why: gap.corrupt(&r.sb, &r.geom).to_string() };
+    Ok((!copies.is_empty(), gaps.iter().map(issue).collect()))
+}
+
+impl Reader<'_> {
+    /// Lets the journal begin anew.
+    fn empty_journal(&mut self) -> Result<()> {
+        let seq = unused_number(self.view.dev, &self.sb, &self.geom)?;
+        let tail = tail_bytes(&self.geom, seq, 1);
+        tail_places(&self.sb).into_iter().try_for_each(|place| {
+            let at = self.geom.byte(Frag(self.sb.journal_start.get().saturating_add(place)));
+            self.view.write(Stage::Rest, Kind::Log, at, &tail)
+        })
+    }
 }
 
 impl Checker<'_> {

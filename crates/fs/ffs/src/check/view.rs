@@ -6,7 +6,7 @@
 use super::start;
 use crate::format::*;
 use arbor_base::device::{Device, Kind, Request, zeroed};
-use arbor_base::vfs::{Devices, Ino, Result};
+use arbor_base::vfs::{Devices, Ino, Repair, Result};
 use arbor_kit::head;
 use arbor_kit::xattr::{self, Xattrs};
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     head::refuse_unknown(&sb, KNOWN, false)?;
     let geom = crate::superblock::geometry(&sb, 0, dev.geometry().size)?;
     let mut r = Reader { view: View::new(dev), sb, geom };
-    start::journal_view(&mut r, false, false)?;
+    start::journal_view(&mut r, Repair::No, false)?;
     Ok(r)
 }
 

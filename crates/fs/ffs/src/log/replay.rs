@@ -9,28 +9,109 @@ pub(crate) struct Copy {
     pub bytes: Vec<u8>,
 }
 
-/// The newest copy of each fragment in the journal's complete transactions, and the number and fragment of the
-/// transaction after them.
+/// What a journal holds.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// The newest copy of each fragment, in their order.
+    pub copies: Vec<Copy>,
+    /// Number and fragment of the transaction after the last one.
+    pub next: (u32, u32),
+    /// Transactions that are damaged.
+    pub gaps: Vec<Gap>,
+}
+
+/// A transaction that is not whole, though a later one has begun: that is written after a flush. What is sound of it counts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    /// Its number, and its fragment.
+    seq: u32,
+    at: u32,
+    /// Number of the later one.
+    next: u32,
+}
+
+impl Gap {
+    /// The damage.
+    pub fn corrupt(&self, sb: &SuperBlock, geom: &Geom) -> Corrupt {
+        let at = geom.byte(Frag(sb.journal_start.get().saturating_add(self.at)));
+        let found = format!("that of no transaction, and transaction {} follows", self.next);
+        Corrupt::new("journal transaction", "hash", at, found, format!("that of transaction {}", self.seq))
+    }
+}
+
+/// The newest copy of each fragment in the journal's complete transactions. What ends them is the last one, whose writing was
+/// cut off, or it is damaged and others follow.
 pub(crate) fn read_journal(
     dev: &dyn Device,
     sb: &SuperBlock,
     geom: &Geom,
     (mut seq, mut at): (u32, u32),
-) -> Result<(Vec<Copy>, (u32, u32))> {
-    let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
-    while let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
-        for (tag, bytes) in tags {
-            match bytes {
-                Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
-                // A revocation names the fragment where a copy begins.
-                None => drop(copies.remove(&tag.frag.get())),
-            }
+) -> Result<Held> {
+    let (mut copies, mut gaps) = (FxHashMap::default(), Vec::new());
+    loop {
+        if let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
+            lay(&mut copies, tags);
+            (seq, at) = (seq.wrapping_add(1), end);
+            continue;
         }
-        (seq, at) = (seq.wrapping_add(1), end);
+        let Some((next, begin)) = later_transaction(dev, sb, geom, seq, at)? else { break };
+        lay(&mut copies, sound_copies(dev, sb, geom, (at, begin))?);
+        gaps.push(Gap { seq, at, next });
+        (seq, at) = (next, begin);
     }
     let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
     copies.sort_unstable_by_key(|c| c.frag);
-    Ok((copies, (seq, at)))
+    Ok(Held { copies, next: (seq, at), gaps })
+}
+
+fn lay(copies: &mut FxHashMap<u32, Vec<u8>>, tags: Vec<Tagged>) {
+    for (tag, bytes) in tags {
+        match bytes {
+            Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
+            // A revocation names the fragment where a copy begins.
+            None => drop(copies.remove(&tag.frag.get())),
+        }
+    }
+}
+
+/// Bytes of the journal that are searched at a time.
+const SEARCH: usize = 256 << 10;
+
+/// The first sound descriptor after fragment `at` of a transaction after `seq`: its number, and where it is.
+fn later_transaction(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<Option<(u32, u32)>> {
+    let (end, step) = (last_fragment(sb), geom.frags_for(SEARCH));
+    for first in (at.saturating_add(1)..end).step_by(step as usize) {
+        let mut bytes = vec![0; geom.bytes_of(step.min(end - first))];
+        dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get().saturating_add(first))), &mut bytes)?;
+        for (at, fragment) in (first..).zip(bytes.chunks_exact(geom.frag_size())) {
+            let head = decode_head(geom, fragment).filter(|h| h.kind.get() == JournalKind::Descriptor as u32);
+            if let Some(h) = head.filter(|h| is_later(h.seq.get(), seq)) {
+                return Ok(Some((h.seq.get(), at)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The copies and revocations of a part of the journal that are sound by themselves.
+fn sound_copies(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, (mut at, end): (u32, u32)) -> Result<Vec<Tagged>> {
+    let mut all = Vec::new();
+    while at < end {
+        let head = read_head(dev, sb, geom, at)?.filter(|(h, _)| h.kind.get() == JournalKind::Descriptor as u32);
+        at = at.saturating_add(1);
+        let Some((h, bytes)) = head else { continue };
+        let tags = bytes.get(JOURNAL_HEADER..).unwrap_or(&[]).chunks_exact(JOURNAL_TAG);
+        for tag in tags.take(h.count.get() as usize).filter_map(|tag| JournalTag::read_from_bytes(tag).ok()) {
+            match read_copy(dev, sb, geom, (h.seq.get(), at), &tag)? {
+                Tag::Revoked => all.push((tag, None)),
+                Tag::Copy(copy) => all.push((tag, Some(copy))),
+                Tag::Damaged => {}
+                Tag::Nonsense => return Ok(all),
+            }
+            at = at.saturating_add(tag.frags.get());
+        }
+    }
+    Ok(all)
 }
 
 type Tagged = (JournalTag, Option<Vec<u8>>);
@@ -59,29 +140,48 @@ fn read_transaction(
         descriptors += 1;
         for tag in tags.take(h.count.get() as usize) {
             let Ok(tag) = JournalTag::read_from_bytes(tag) else { return Ok(None) };
-            let frags = tag.frags.get();
-            if frags == 0 {
-                all.push((tag, None));
-                continue;
+            match read_copy(dev, sb, geom, (seq, at), &tag)? {
+                Tag::Revoked => all.push((tag, None)),
+                Tag::Copy(copy) => all.push((tag, Some(copy))),
+                Tag::Damaged | Tag::Nonsense => return Ok(None),
             }
-            let end = tag.frag.get().checked_add(frags);
-            if frags > geom.block_frags() || end.is_none_or(|e| e > geom.frags) || at + frags > sb.journal_frags.get() {
-                return Ok(None);
-            }
-            let mut copy = vec![0; geom.bytes_of(frags)];
-            dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut copy)?;
-            if copy_hash(geom.fsid, seq, &copy) != tag.hash.get() && !planted(Flaw::TornBelieved) {
-                return Ok(None);
-            }
-            at += frags;
-            all.push((tag, Some(copy)));
+            at = at.saturating_add(tag.frags.get());
         }
     }
 }
 
-/// Writes the journal's copies in place, and empties the journal. Returns whether there were any.
+/// What a tag stands for.
+enum Tag {
+    Revoked,
+    Copy(Vec<u8>),
+    Damaged,
+    /// No tag of this volume.
+    Nonsense,
+}
+
+/// The copy of a tag, which lies at fragment `at` of the journal.
+fn read_copy(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, (seq, at): (u32, u32), tag: &JournalTag) -> Result<Tag> {
+    let frags = tag.frags.get();
+    if frags == 0 {
+        return Ok(Tag::Revoked);
+    }
+    let fits = |first: u32, of: u32| first.checked_add(frags).is_some_and(|end| end <= of);
+    if frags > geom.block_frags() || !fits(tag.frag.get(), geom.frags) || !fits(at, sb.journal_frags.get()) {
+        return Ok(Tag::Nonsense);
+    }
+    let mut copy = vec![0; geom.bytes_of(frags)];
+    dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut copy)?;
+    let is_sound = copy_hash(geom.fsid, seq, &copy) == tag.hash.get() || planted(Flaw::TornBelieved);
+    Ok(if is_sound { Tag::Copy(copy) } else { Tag::Damaged })
+}
+
+/// Writes the journal's copies in place, and empties the journal. Returns whether there were any. Fails if a transaction is
+/// damaged that others follow.
 pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) -> Result<bool> {
-    let (copies, (seq, end)) = read_journal(dev, sb, geom, tail)?;
+    let Held { copies, next: (seq, end), gaps } = read_journal(dev, sb, geom, tail)?;
+    if let Some(gap) = gaps.first() {
+        return Err(gap.corrupt(sb, geom).into());
+    }
     if seq == tail.0 {
         return Ok(false);
     }

@@ -27,6 +27,7 @@ impl Judged for Issue {
             issue => matches!(
                 issue,
                 Log { .. }
+                    | LogGap { .. }
                     | LogRecord { .. }
                     | Damaged { .. }
                     | StatLost { .. }
@@ -48,8 +49,10 @@ arbor_kit::issues! {
     SuperDamaged { why: String, from: &'static str } Error Damage "the superblock is damaged: {why}; {from}";
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
-    /// What its records held and was not in place is lost.
-    Log { why: String } Error Damage "the head of the log is damaged: {why}; the log is emptied";
+    /// What its records held and was not in place is lost, if it is emptied.
+    Log { why: String, then: &'static str } Error Damage "the head of the log is damaged: {why}; {then}";
+    /// What is sound by itself in it counts.
+    LogGap { why: String } Error Damage "a record of the log is damaged: {why}";
     /// A node of the tree.
     Damaged { at: u64, level: u32, why: String } Error Damage
         "the node at byte {at}, on level {level} of the tree, cannot be used: {why}; the tree is built anew";

@@ -27,7 +27,7 @@ pub(super) fn open<'a>(
         Ok(start) => start,
     };
     head::refuse_unknown(&sb, KNOWN, write)?;
-    let mut found = log(&*dev, &geom, &mut f)?;
+    let mut found = log(&*dev, (&sb, &geom), &mut f)?;
     f.volume.unclean = damage.is_none() && (!sb.is_unmounted() || found.records > 0);
     f.volume.was_clean = sb.is_clean() && found.records == 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
@@ -44,20 +44,23 @@ pub(super) fn open<'a>(
     Ok(Ok(Checker { found, ..Checker::new(core, f, progress) }))
 }
 
-/// What the log holds; if its head is damaged, nothing.
-fn log(dev: &dyn Device, geom: &Geom, f: &mut Findings) -> Result<Found> {
-    match recover::read_log(dev, geom) {
-        Err(Error::Corrupt(c)) => {
-            f.note(Issue::Log { why: c.to_string() });
-            Ok(Found {
-                seq: recover::highest_seq(dev, geom)? + u64::from(geom.log),
-                at: 2,
-                is_new: true,
-                ..Found::default()
-            })
-        }
-        found => found,
-    }
+/// What the log holds. Of a record that is damaged what is sound by itself.
+fn log(dev: &dyn Device, (sb, geom): (&SuperBlock, &Geom), f: &mut Findings) -> Result<Found> {
+    let found = match recover::read_log(dev, geom, !sb.is_unmounted()) {
+        Err(Error::Corrupt(c)) => without_heads(dev, (sb, geom), c.to_string(), f)?,
+        found => found?,
+    };
+    found.gaps.iter().for_each(|gap| f.note(Issue::LogGap { why: gap.corrupt(geom).to_string() }));
+    Ok(found)
+}
+
+/// What a log holds whose heads are damaged: nothing if all is in place, or its first record is lost too.
+fn without_heads(dev: &dyn Device, (sb, geom): (&SuperBlock, &Geom), why: String, f: &mut Findings) -> Result<Found> {
+    let found = if sb.is_unmounted() { None } else { recover::read_headless(dev, geom)? };
+    let then = if found.is_some() { "its records count from the first one on" } else { "the log is emptied" };
+    f.note(Issue::Log { why, then });
+    let seq = recover::highest_seq(dev, geom)? + u64::from(geom.log);
+    Ok(found.unwrap_or_else(|| Found { seq, at: 2, is_new: true, ..Found::default() }))
 }
 
 /// The superblock of the log, unless it is none of this volume; the map of object numbers, empty if it is damaged.
@@ -99,7 +102,7 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
     let Some((sb, geom)) = copy(dev)? else {
         return Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") }));
     };
-    let logged = recover::read_log(dev, &geom).ok().and_then(|found| found.copies.get(&0).cloned());
+    let logged = recover::read_log(dev, &geom, true).ok().and_then(|found| found.copies.get(&0).cloned());
     let logged = logged.as_deref().and_then(|block| block.get(..SECTOR)).unwrap_or(&[]);
     let logged = superblock::decode(logged, 0, dev.geometry().size).ok().flatten();
     let (found, from) = match logged {

@@ -91,6 +91,9 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         }
         return Ok(());
     }
+    for gap in &replay.gaps {
+        f.judge(Issue::LogGap { why: gap.to_string() });
+    }
     for at in &replay.lost {
         f.judge(Issue::LogBlockLost { at: *at });
     }
