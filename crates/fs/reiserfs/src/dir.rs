@@ -2,7 +2,8 @@
 //! as long as it lives, so that a walk's cookie can be that (REISER-D1).
 //!
 //! A small directory is walked in the order of the objects that it names (decision 37): so lie their stat data and
-//! bodies. The first call decides, and its cookies say it, so that what changes between two calls makes no difference to the rest.
+//! bodies. The first call decides, its cookies say it, and its order is remembered, so that what changes between two calls makes no
+//! difference to the rest.
 
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
@@ -19,6 +20,8 @@ use arbor_kit::blockfile::{BlockFile as _, BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::issue::show;
 use arbor_kit::namespace::{self, Lookup, Named, Names, NewInode, Node, Searched, Walked};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Offsets that names of one hash can have.
@@ -53,6 +56,33 @@ impl Entry {
     }
 }
 
+/// An entry in an order: its cookie, and its offset.
+type Listed = (u64, u64);
+
+/// The orders of objects in which directories are being listed, as they were when each listing began: a name that stays keeps its
+/// place, though another object takes it.
+#[derive(Default)]
+pub(crate) struct Orders(VecDeque<(Ino, Arc<Vec<Listed>>)>);
+
+impl Orders {
+    /// How many are kept.
+    const MOST: usize = 64;
+
+    fn keep(&mut self, dir: Ino, all: Vec<Listed>) -> Arc<Vec<Listed>> {
+        let order = Arc::new(all);
+        self.0.retain(|known| known.0 != dir);
+        self.0.push_back((dir, order.clone()));
+        if self.0.len() > Orders::MOST {
+            self.0.pop_front();
+        }
+        order
+    }
+
+    fn of(&self, dir: Ino) -> Option<Arc<Vec<Listed>>> {
+        self.0.iter().find(|known| known.0 == dir).map(|known| known.1.clone())
+    }
+}
+
 /// Key of a name.
 fn name_key(dir: Ino, offset: u64) -> Key {
     let (locality, object) = key_of(dir);
@@ -64,6 +94,10 @@ pub(crate) fn target(head: &EntryHead) -> Ino {
     ino_of(head.locality.get(), head.object.get())
 }
 
+fn entry(head: &EntryHead, name: &[u8]) -> Entry {
+    Entry { offset: head.offset.get(), ino: target(head), kind: head.kind, name: name.to_vec() }
+}
+
 impl Core {
     /// The entries of a directory from an offset on, as many as one node has.
     pub fn entries_from(&mut self, dir: Ino, offset: u64) -> Result<Vec<Entry>> {
@@ -71,13 +105,15 @@ impl Core {
         let Some(unit) = seek(self, key)? else { return Ok(Vec::new()) };
         let Some(item) = unit.item().filter(|item| item.key.is_of_same(key)) else { return Ok(Vec::new()) };
         let all = entries(item.body.get(unit.start..).unwrap_or(&[]));
-        let entry = |(_, head, name): (usize, EntryHead, &[u8])| Entry {
-            offset: head.offset.get(),
-            ino: target(&head),
-            kind: head.kind,
-            name: name.to_vec(),
-        };
-        Ok(all.map(entry).collect())
+        Ok(all.map(|(_, head, name)| entry(&head, name)).collect())
+    }
+
+    /// The entry of this offset.
+    fn entry_at(&mut self, dir: Ino, offset: u64) -> Result<Option<Entry>> {
+        let Some(unit) = find(self, name_key(dir, offset))? else { return Ok(None) };
+        let body = unit.item().and_then(|item| item.body.get(unit.start..)).unwrap_or(&[]);
+        let found = entries(body).next().filter(|(_, head, _)| head.offset.get() == offset);
+        Ok(found.map(|(_, head, name)| entry(&head, name)))
     }
 
     /// All entries of a directory.
@@ -262,33 +298,51 @@ impl Names for Core {
                 }
             }
         }
-        let some = if cookie & BY_OBJECT != 0 {
-            Some(self.next_by_object(dir, cookie)?)
+        let order = if cookie & BY_OBJECT != 0 {
+            match self.orders.of(dir) {
+                None => return self.walk_by_object(dir, cookie, f),
+                known => known,
+            }
         } else if cookie > DOTDOT {
             None
         } else {
-            self.first_by_object(&i)?
+            self.order_of_objects(&i)?
         };
-        match some {
-            Some(some) => self.walk_by_object(dir, some, f),
+        match order {
+            Some(order) => self.walk_in_order(dir, &order, cookie, f),
             None => self.walk_by_hash(dir, cookie, f),
         }
     }
 }
 
 impl Core {
-    /// The first entries of a directory in the order of objects, if it is listed so: small ones are, unless the cookies would
-    /// not tell two names of one object apart.
-    fn first_by_object(&mut self, dir: &Inode) -> Result<Option<Vec<Entry>>> {
+    /// The order of objects in which a directory is listed: small ones are, unless the cookies would not tell two names of one
+    /// object apart.
+    fn order_of_objects(&mut self, dir: &Inode) -> Result<Option<Arc<Vec<Listed>>>> {
         if self.opts.listing == Listing::Hash || dir.d.size.get() > MOST_LISTED {
             return Ok(None);
         }
-        let all = self.next_by_object(dir.ino, 0)?;
-        let is_told = all.windows(2).all(|pair| matches!(pair, [a, b] if a.place() < b.place()));
-        Ok(is_told.then_some(all))
+        let mut all: Vec<Listed> = self.all_entries(dir.ino)?.iter().map(|e| (e.place(), e.offset)).collect();
+        all.sort_unstable();
+        let is_told = all.windows(2).all(|pair| matches!(pair, [a, b] if a.0 < b.0));
+        Ok(is_told.then(|| self.orders.keep(dir.ino, all)))
     }
 
-    fn walk_by_object(&mut self, dir: Ino, mut some: Vec<Entry>, f: namespace::Walk<'_, Core>) -> Result<()> {
+    /// Goes on in an order: with the names that are still there, whatever they name now.
+    fn walk_in_order(&mut self, dir: Ino, order: &[Listed], cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
+        let rest = order.get(order.partition_point(|listed| listed.0 <= cookie)..).unwrap_or(&[]);
+        for (place, offset) in rest {
+            let Some(e) = self.entry_at(dir, *offset)? else { continue };
+            if !f(self, walked((dir, e.offset), (e.ino, e.kind), *place, &e.name)?, &e.name)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on without the order that the listing began with.
+    fn walk_by_object(&mut self, dir: Ino, cookie: u64, f: namespace::Walk<'_, Core>) -> Result<()> {
+        let mut some = self.next_by_object(dir, cookie)?;
         loop {
             for e in &some {
                 if !f(self, walked((dir, e.offset), (e.ino, e.kind), e.place(), &e.name)?, &e.name)? {

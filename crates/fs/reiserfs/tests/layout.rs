@@ -274,6 +274,25 @@ fn a_listing_by_objects_goes_on_while_the_directory_changes() {
     assert_eq!(seen, stayed);
 }
 
+/// A name that another object takes while the directory is listed, before or behind where the listing is, is told once.
+#[test]
+fn a_name_that_another_object_takes_is_listed_once() {
+    for (old, new) in [(30, 2), (2, 30)] {
+        let fs = mount(&format(32 << 20, ""), "");
+        make(&*fs, 0..40, b"some");
+        let some = listed(&*fs, fs.root(), 0, 20);
+        let (from, to) = (named(new), named(old));
+        fs.rename(&Cx::default(), fs.root(), from.as_bytes(), fs.root(), to.as_bytes(), RenameFlags::empty()).unwrap();
+        let rest = listed(&*fs, fs.root(), some.last().unwrap().2, usize::MAX);
+        let all: Vec<Vec<u8>> = some.into_iter().chain(rest).map(|e| e.0).collect();
+        let stayed = (0..40).filter(|n| *n != new).map(|n| named(n).into_bytes());
+        for name in stayed {
+            let times = all.iter().filter(|listed| **listed == name).count();
+            assert_eq!(times, 1, "{} of {old} and {new}", String::from_utf8_lossy(&name));
+        }
+    }
+}
+
 /// Two names of one object that a cookie by objects would not tell apart: the directory is listed by hashes.
 #[test]
 fn links_that_a_cookie_does_not_tell_apart_are_both_listed() {
