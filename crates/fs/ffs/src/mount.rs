@@ -22,7 +22,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     if !read_only {
-        ordering::of(opts.keeping).check_volume(&sb)?;
+        ordering::of(opts.keeping).check_volume(&*dev, &sb, &geom)?;
     }
     if sb.clean.get() == 0 {
         recover::recover(&dev, &mut sb, &geom, read_only)?;
@@ -30,9 +30,13 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     // The journal may have held another superblock.
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.byte(Frag(geom.frags)));
-    let summaries = read_summaries(&*dev, &sb, &geom)?;
+    let (summaries, damage) = match read_summaries(&*dev, &sb, &geom) {
+        Err(e) if e.is_damage() => (recover::count_groups(&*dev, &geom)?, Some(e)),
+        found => (found?, None),
+    };
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
     core.calls.health.set_read_only(read_only);
+    damage.into_iter().for_each(|damage| core.calls.health.pass_by(damage));
     if core.sb.clean.get() == DAMAGE_MET {
         core.calls.health.note_damage();
     }

@@ -34,16 +34,25 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
 
 /// Rebuilds the summary area from the groups.
 fn rebuild_summaries(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<()> {
-    let mut sums = Vec::new();
-    for cgx in 0..geom.cg_count {
-        let mut cg = vec![0; geom.block_size()];
-        dev.read_at(Kind::Bitmap, geom.byte(geom.cg_block(cgx)), &mut cg)?;
-        validate::group(geom, cgx, &cg)?;
-        sums.extend_from_slice(bitmap::header(&cg).sum.as_bytes());
-    }
+    let mut sums: Vec<u8> = count_groups(dev, geom)?.iter().flat_map(|sum| sum.as_bytes().to_vec()).collect();
     sb.summary_crc = crc(&sums).into();
     sums.resize(geom.bytes_of(geom.summary_frags()), 0);
     Ok(dev.write_at(Kind::Group, geom.byte(Frag(sb.summary_start.get())), &sums)?)
+}
+
+/// The free space of each group, from its header; one that is damaged is full.
+pub(crate) fn count_groups(dev: &dyn Device, geom: &Geom) -> Result<Vec<Summary>> {
+    let of = |cgx| {
+        let mut cg = vec![0; geom.block_size()];
+        dev.read_at(Kind::Bitmap, geom.byte(geom.cg_block(cgx)), &mut cg)?;
+        validate::group(geom, cgx, &cg)?;
+        Ok::<_, Error>(bitmap::header(&cg).sum)
+    };
+    let counted = |found: Result<Summary>| match found {
+        Err(Error::Corrupt(_)) => Ok(Summary::default()),
+        found => found,
+    };
+    (0..geom.cg_count).map(|cgx| counted(of(cgx))).collect()
 }
 
 /// Runs the checker: frees fragments and inodes that a crash has left in use, and corrects counts that were written

@@ -545,3 +545,37 @@ fn damage_of_one_promise_is_not_the_end_of_the_log() {
     damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "keep=softupdates", 3000), None);
     damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "keep=sync", 3000), None);
 }
+
+/// What is free stands in the groups too: without the summary area a mount counts it anew.
+#[test]
+fn a_damaged_summary_area_is_counted_anew() {
+    let (image, _) = DAMAGE.good(0);
+    let free = damage::mount(&Ffs, image.snapshot()).statfs().unwrap().bfree;
+    let k = ImageCorruptor::new(image.snapshot());
+    flip(&k, k.geom.byte(Frag(k.sb.summary_start.get())));
+    let fs = damage::mount(&Ffs, k.dev.clone());
+    assert_eq!(fs.statfs().unwrap().bfree, free);
+    assert!(fs.damage_passed_by().iter().any(|what| what.contains("summary area")));
+    fs.unmount().unwrap();
+    drop(fs);
+    assert_eq!(check(&k.dev, Repair::No).issues, vec![]);
+    assert!(tree(&k.dev) == *DAMAGE.good(0).1);
+}
+
+/// A mount with a journal that cannot be used leaves the volume as it was: it can be mounted without.
+#[test]
+fn a_refused_mount_leaves_a_clean_volume_clean() {
+    let (image, _) = DAMAGE.good(0);
+    let k = ImageCorruptor::new(image.snapshot());
+    for place in [0, k.sb.journal_frags.get() - 1] {
+        flip(&k, k.geom.byte(Frag(k.sb.journal_start.get() + place)) + 12);
+    }
+    let before = k.dev.to_bytes();
+    let mounted = |options: &str| {
+        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+        Ffs.mount(Devices::single(k.dev.clone()), &options, std::sync::Arc::new(SystemClock)).map(drop)
+    };
+    assert!(mounted("keep=journal").unwrap_err().to_string().contains("journal tail"));
+    assert!(before == k.dev.to_bytes());
+    mounted("keep=softupdates").unwrap();
+}

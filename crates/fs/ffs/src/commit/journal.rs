@@ -12,7 +12,7 @@ use crate::log::{Journal, journal_fragment, last_fragment, seal_journal, sound_t
 use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use arbor_base::cache::Name;
-use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::device::{Buf, Device, Kind, Request};
 use arbor_base::vfs::{CrashPromise, Errno, Error, Ino, Result};
 use arbor_kit::calls::State as _;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ impl MetadataOrdering for Journaled {
         CrashPromise::Prefix
     }
 
-    fn check_volume(&self, sb: &SuperBlock) -> Result<()> {
-        if sb.journal_frags.get() > 0 {
-            return Ok(());
+    fn check_volume(&self, dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
+        if sb.journal_frags.get() == 0 {
+            return Err(Error::refused("keep=journal needs a volume that was made with a journal"));
         }
-        Err(Error::refused("keep=journal needs a volume that was made with a journal"))
+        // Before the volume is marked as in use: it can be mounted in another way.
+        sound_tail(dev, sb, geom).map(drop)
     }
 
     /// Holds the run until the running transaction is durable.

@@ -18,6 +18,7 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::volume::Core;
 use arbor_base::cache::Name;
+use arbor_base::device::Device;
 use arbor_base::vfs::{CrashPromise, Ino, Result};
 
 /// The implementation for a way to keep metadata.
@@ -38,7 +39,7 @@ pub(crate) trait MetadataOrdering: Sync {
     fn crash_promise(&self) -> CrashPromise;
 
     /// Refuses a volume whose metadata cannot be kept in this way.
-    fn check_volume(&self, _sb: &SuperBlock) -> Result<()> {
+    fn check_volume(&self, _dev: &dyn Device, _sb: &SuperBlock, _geom: &Geom) -> Result<()> {
         Ok(())
     }
 
