@@ -121,8 +121,10 @@ impl Device for WaryDevice {
         self.state.flushes.fetch_add(1, SeqCst);
         let covered = std::mem::take(&mut self.state.written.lock()[0]);
         self.inner.flush().inspect_err(|_| {
-            let [_, lost] = &mut *self.state.written.lock();
-            covered.0.into_iter().for_each(|(start, end)| lost.insert(start..end));
+            // Those that came meanwhile may be lost as well.
+            let [since, lost] = &mut *self.state.written.lock();
+            let all = covered.0.into_iter().chain(std::mem::take(since).0);
+            all.for_each(|(start, end)| lost.insert(start..end));
             self.state.has_lost.store(true, SeqCst);
         })
     }
