@@ -14,9 +14,6 @@ use arbor_kit::head;
 use std::sync::Arc;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// The role of the device for data.
-const DATA: &str = "data";
-
 /// The main device, and the one for data if there is one.
 pub(crate) fn parted(mut devices: Devices) -> (Arc<dyn Device>, Option<Arc<dyn Device>>) {
     let data = devices.extra.remove(DATA);

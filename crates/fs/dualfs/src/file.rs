@@ -112,14 +112,14 @@ impl Core {
         let bytes = or_first(all.len(), |n| self.read_data(first, n as u32))?;
         let mut first = None;
         for (n, (q, bytes)) in (lbn..).zip(all.into_iter().zip(bytes.chunks_exact(len))) {
-            let is_sound = q.has_no_sum() || Core::verify(CONTENTS, q, at, bytes).is_ok();
+            let is_sound = q.has_no_sum() || Core::verify(CONTENTS, q, self.geom.location(at), bytes).is_ok();
             let mut page = match n == lbn {
                 true if !is_sound => self.read_again(Kind::Data, at)?,
                 false if !is_sound => break,
                 _ => bytes.to_vec(),
             };
             if n == lbn && !is_sound {
-                Core::verify(CONTENTS, q, at, &page)?;
+                Core::verify(CONTENTS, q, self.geom.location(at), &page)?;
             }
             if q.has_no_sum() && !planted(Flaw::TailShown) {
                 let valid = i.size().saturating_sub(n << self.geom.block_shift);

@@ -20,7 +20,7 @@
 //! else an `incompat` bit.
 
 pub use arbor_base::cache::FileBlock;
-use arbor_base::layout::{Features, I64, U32, U64, crc_without};
+use arbor_base::layout::{Features, I64, Location, Role, U32, U64, crc_without};
 use arbor_base::vfs::{Ino, mode};
 use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
@@ -201,6 +201,8 @@ pub struct Checkpoint {
 const _: () = assert!(size_of::<Checkpoint>() == SECTOR);
 const _: () = assert!(offset_of!(Checkpoint, crc) == CRC_AT);
 
+/// The role of the device for data.
+pub const DATA: &str = "data";
 /// Magic of a [`Summary`].
 pub const SUMMARY_MAGIC: u32 = u32::from_le_bytes(*b"DSS1");
 /// Of [`Summary::flags`]: the last partial segment of its set. A set counts whole or not at all.
@@ -575,6 +577,14 @@ impl Geom {
     /// Byte of a data block.
     pub fn data_byte(&self, block: DataBlock) -> u64 {
         u64::from(block.0) << self.block_shift
+    }
+
+    /// A byte as somebody who looks at it finds it: where the data have a device of their own, counted from that one's start.
+    pub fn location(&self, byte: u64) -> Location {
+        match byte.checked_sub(self.data_at) {
+            Some(byte) if self.heads > 0 => Location::on(Role::Extra(DATA), byte),
+            _ => byte.into(),
+        }
     }
 
     /// First data block.

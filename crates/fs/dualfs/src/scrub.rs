@@ -161,7 +161,7 @@ impl Core {
         };
         let verified = self.place_of(i, part, p).and_then(|at| {
             let bytes = self.read_again(Self::kind_of(i, part), at)?;
-            Self::verify(if Self::is_data(i, part) { CONTENTS } else { "block" }, p, at, &bytes)
+            Self::verify(if Self::is_data(i, part) { CONTENTS } else { "block" }, p, self.geom.location(at), &bytes)
         });
         match verified {
             Ok(()) => done.verified_bytes += self.geom.block() as u64,

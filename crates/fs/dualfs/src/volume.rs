@@ -323,8 +323,8 @@ impl Core {
         Ok(at.plus(slot as u64))
     }
 
-    /// Fails unless these bytes of `what` have the checksum of the pointer, which leads to this byte.
-    pub fn verify(what: &'static str, p: Pointer, at: u64, bytes: &[u8]) -> Result<()> {
+    /// Fails unless these bytes of `what` have the checksum of the pointer, which leads there.
+    pub fn verify(what: &'static str, p: Pointer, at: Location, bytes: &[u8]) -> Result<()> {
         let found = crc(bytes);
         if found == p.crc.get() {
             return Ok(());
@@ -351,14 +351,14 @@ impl Core {
     fn read_part(&mut self, i: &Inode, part: FileBlock, p: Pointer) -> Result<Arc<Vec<u8>>> {
         let (at, kind, block) = (self.place_of(i, part, p)?, Self::kind_of(i, part), MetaBlock(p.block.get()));
         let bytes = self.read_meta(block, kind)?;
-        if Self::verify("block", p, at, &bytes).is_ok() {
+        if Self::verify("block", p, self.geom.location(at), &bytes).is_ok() {
             // Under the name of its file from now on.
             self.cache.remove(Name::Block(block.0.into()));
             return Ok(bytes);
         }
         self.cache.remove(Name::Block(block.0.into()));
         let bytes = self.read_again(kind, at)?;
-        Self::verify("block", p, at, &bytes)?;
+        Self::verify("block", p, self.geom.location(at), &bytes)?;
         Ok(Arc::new(bytes))
     }
 

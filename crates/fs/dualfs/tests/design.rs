@@ -466,6 +466,19 @@ fn two_devices_hold_a_volume() {
     assert!(kinds.contains(&(Kind::Data, true)) && !kinds.contains(&(Kind::Data, false)), "{kinds:?}");
 }
 
+/// Damage on the device for data is told by its place there.
+#[test]
+fn damage_of_two_devices_names_the_device() {
+    let two = Two::new(7);
+    two.use_it("one");
+    let at = two.data.to_bytes().chunks_exact(BLOCK).position(|b| b == [7; BLOCK]).expect("the contents") * BLOCK;
+    arbor_torture::damage::flip(&two.data, at as u64 + 9);
+    let fs = two.mount(&two.meta, &two.data).expect("mount");
+    let ino = fs.lookup(fs.root(), b"one").expect("lookup").ino;
+    let met = fs.read(ino, 0, &mut [0; BLOCK]).expect_err("damaged contents").to_string();
+    assert!(met.contains(&format!("at byte {at:#x} of the data device")), "{met}");
+}
+
 #[test]
 fn the_wrong_device_is_refused_by_name() {
     let (two, other) = (Two::new(7), Two::new(8));

@@ -246,7 +246,8 @@ impl Checker<'_> {
         let (mut count, mut first) = (0, None);
         for (part, p) in std::mem::take(&mut t.summed) {
             let read = self.core.place_of(i, part, p).and_then(|at| {
-                let mut read = || Core::verify(CONTENTS, p, at, &self.core.read_again(Kind::Data, at)?);
+                let mut read =
+                    || Core::verify(CONTENTS, p, self.core.geom.location(at), &self.core.read_again(Kind::Data, at)?);
                 read().or_else(|_| read())
             });
             if is_damaged(read)?.is_some() {

@@ -40,7 +40,8 @@ pub(super) fn open<'a>(
         Begun::Led(core) => (core.geom, core.checkpoint.epoch.get()),
         Begun::Searched(rebuilt) => (rebuilt.core.geom, rebuilt.end.epoch),
     };
-    areas::bad_heads(&*dev, &geom, epoch)?.into_iter().for_each(|at| f.note(Issue::DataHead { at }));
+    let bad = areas::bad_heads(&*dev, &geom, epoch)?;
+    bad.into_iter().for_each(|at| f.note(Issue::DataHead { at: at.saturating_sub(geom.data_at) }));
     let mut checker = match state {
         Begun::Led(core) => Checker::new(*core, f, progress),
         Begun::Searched(rebuilt) => {
