@@ -4,7 +4,8 @@
 //! engines' `recover.rs`.
 
 use crate::runs::Runs;
-use std::cmp::Ordering;
+use arbor_base::vfs::{Error, Result};
+use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
 
 /// The checkpoint from which the log is followed.
@@ -29,6 +30,24 @@ pub struct Stop {
     pub next_seg: u32,
     /// Ordinal number of this filling.
     pub fill: u64,
+}
+
+/// The sound checkpoints of two regions, the one with the greater serial number first, each with its region. One that cannot be
+/// read counts as damaged where the other is sound.
+pub fn checkpoints<C>(
+    regions: [u64; 2],
+    read: impl Fn(u64) -> Result<Option<C>>,
+    serial: impl Fn(&C) -> u64,
+) -> Result<Vec<(usize, C)>> {
+    let (mut found, mut unread) = (Vec::new(), None);
+    for (region, at) in regions.into_iter().enumerate() {
+        match read(at) {
+            Err(Error::Io(e)) => unread = Some(Error::Io(e)),
+            checkpoint => found.extend(checkpoint?.map(|checkpoint| (region, checkpoint))),
+        }
+    }
+    found.sort_by_key(|(_, checkpoint)| Reverse(serial(checkpoint)));
+    unread.filter(|_| found.is_empty()).map_or(Ok(found), Err)
 }
 
 /// What a summary tells of its place in the log.

@@ -12,7 +12,7 @@ use crate::{options, superblock};
 use arbor_base::cache::{Cache, DirtyRef, Edit, FileBlock, Name};
 use arbor_base::device::{Device, Kind, Request, Ticket};
 use arbor_base::layout::{Corrupt, Location, crc};
-use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::blockmap::{BlockMap as _, Parent};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::counters::Io;
@@ -252,7 +252,11 @@ impl Core {
             return Ok(bytes.clone());
         }
         let ((first, blocks), len) = (self.window(block), self.geom.block());
-        let bytes = self.read_bytes(kind, self.geom.meta_byte(first), blocks as usize * len)?;
+        let (first, bytes) = match self.read_bytes(kind, self.geom.meta_byte(first), blocks as usize * len) {
+            // Nobody has asked for the others.
+            Err(Error::Io(_)) if blocks > 1 => (block, self.read_bytes(kind, self.geom.meta_byte(block), len)?),
+            found => (first, found?),
+        };
         let mut found = None;
         for (n, bytes) in (first.0..).zip(bytes.chunks_exact(len)) {
             let bytes = Arc::new(bytes.to_vec());

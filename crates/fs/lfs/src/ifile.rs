@@ -172,7 +172,7 @@ impl Core {
                 match self.next_block(&i, next, blocks, false) {
                     Ok(found) => next = found.unwrap_or(u64::MAX),
                     // Up to what cannot be read each block is looked at.
-                    Err(Error::Corrupt(_)) => skips_holes = false,
+                    Err(e) if e.is_damage() => skips_holes = false,
                     Err(e) => return Err(e),
                 }
             }

@@ -103,12 +103,8 @@ fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkp
 
 /// The sound checkpoints, the newer one first, each with its region.
 pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
-    let mut found = Vec::new();
-    for (i, at) in geom.checkpoints().into_iter().enumerate() {
-        found.extend(checkpoint_at(dev, geom, at)?.map(|cp| (i, cp)));
-    }
-    found.sort_by_key(|(_, cp)| std::cmp::Reverse(cp.serial.get()));
-    Ok(found)
+    let read = |at| checkpoint_at(dev, geom, at);
+    arbor_kit::rollforward::checkpoints(geom.checkpoints(), read, |cp: &Checkpoint| cp.serial.get())
 }
 
 /// Checks the numbers of a checkpoint.

@@ -107,8 +107,8 @@ pub(crate) fn heads(dev: &dyn Device, geom: &Geom) -> Result<Heads> {
     let twice = |slot| head(dev, geom, slot).or_else(|_| head(dev, geom, slot));
     let (seq, slot) = match (twice(0), twice(1)) {
         (Ok(a), Ok(b)) => return Ok(Heads { seq: a.max(b), next: usize::from(a > b), is_torn: false }),
-        (Ok(a), Err(Error::Corrupt(_))) => (a, 1),
-        (Err(Error::Corrupt(_)), Ok(b)) => (b, 0),
+        (Ok(a), Err(e)) if e.is_damage() => (a, 1),
+        (Err(e), Ok(b)) if e.is_damage() => (b, 0),
         (Err(e), _) | (_, Err(e)) => return Err(e),
     };
     let newer = match record_head(dev, geom, 2)?.filter(|head| head.seq.get() > seq && head.seq.get() < MOST_SEQ) {

@@ -4,7 +4,7 @@ use crate::format::*;
 use crate::validate;
 use arbor_base::device::{Buf, Device, Kind, zeroed};
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Ino, Result};
+use arbor_base::vfs::{Error, Ino, Result};
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -70,24 +70,40 @@ pub(crate) fn check_buffer(
     len: usize,
 ) -> Result<Vec<u8>> {
     let kind = kind_of(what);
-    let mut bytes = match read {
-        Some(bytes) => bytes,
-        None => {
-            let mut bytes = zeroed(len);
-            dev.read_at(kind, addr.byte(), &mut bytes)?;
-            bytes
+    let read_once = || {
+        let mut bytes = zeroed(len);
+        match dev.read_at(kind, addr.byte(), &mut bytes) {
+            Err(e) if what == What::Chunk => read_inodes(dev, geom, addr, len).ok_or(Error::Io(e)),
+            done => Ok(done.map(|()| bytes)?),
         }
     };
+    let mut bytes = read.map_or_else(read_once, Ok)?;
     // Damaged inodes of a chunk are refused one by one, see `Core::note_damage`.
     let check = |bytes: &[u8]| match what {
         What::Chunk => Ok(()),
         What::Block(t) => check_block(geom, t, addr, bytes).and_then(|()| validate::block(t, addr, bytes)),
     };
     if check(&bytes).is_err() || what == What::Chunk && !inodes_of(geom, addr, &bytes).all(is_sound) {
-        dev.read_at(kind, addr.byte(), &mut bytes)?;
+        bytes = read_once()?;
     }
     check(&bytes)?;
     Ok(bytes)
+}
+
+/// What stands in place of an inode that cannot be read.
+const UNREAD: u8 = 0xff;
+
+/// The inodes of a chunk one by one, if any of them can be read.
+fn read_inodes(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize) -> Option<Vec<u8>> {
+    let (mut bytes, mut some, mut at) = (zeroed(len), false, addr.byte());
+    for inode in bytes.chunks_mut(geom.inode_size()) {
+        match dev.read_at(kind_of(What::Chunk), at, inode) {
+            Ok(()) => some = true,
+            Err(_) => inode.fill(UNREAD),
+        }
+        at = at.saturating_add(inode.len() as u64);
+    }
+    some.then_some(bytes)
 }
 
 /// Whether the checksum of an inode is right. One that was never used has none, only zeros.
@@ -123,9 +139,9 @@ pub(crate) fn neighbours(mut all: Vec<BufferId>) -> Vec<Vec<BufferId>> {
     groups
 }
 
-/// Inodes that failed their check when their chunk was read: only these are refused.
+/// Inodes that failed their check when their chunk was read, or could not be read with it (`None`): only these are refused.
 #[derive(Default)]
-pub(crate) struct Damaged(FxHashMap<u64, Corrupt>);
+pub(crate) struct Damaged(FxHashMap<u64, Option<Corrupt>>);
 
 impl Damaged {
     /// Remembers the damaged inodes of a chunk just read.
@@ -133,13 +149,33 @@ impl Damaged {
         for (ino, inode) in inodes_of(geom, addr, chunk) {
             match validate::inode(geom, ino, inode) {
                 Ok(()) => drop(self.0.remove(&ino)),
-                Err(c) => drop(self.0.insert(ino, c)),
+                Err(_) if inode.iter().all(|b| *b == UNREAD) => drop(self.0.insert(ino, None)),
+                Err(c) => drop(self.0.insert(ino, Some(c))),
             }
         }
     }
 
-    pub fn get(&self, ino: Ino) -> Option<&Corrupt> {
-        self.0.get(&ino.0)
+    /// Why an inode is refused.
+    pub fn get(&self, ino: Ino) -> Option<Error> {
+        let unread = || Error::Io(std::io::Error::other(format!("inode {ino} cannot be read")));
+        self.0.get(&ino.0).map(|damage| damage.clone().map_or_else(unread, Error::from))
+    }
+
+    /// The parts of a chunk, from `lo` to `hi`, that have been read: what has not stays on the device as it is.
+    pub fn known(&self, addr: u64, (lo, hi): (usize, usize), inode_size: usize) -> Vec<Range<usize>> {
+        if self.0.is_empty() {
+            return std::iter::once(lo..hi).collect();
+        }
+        let is_known = |at: &usize| self.0.get(&addr.saturating_add(*at as u64 / SECTOR)).is_none_or(Option::is_some);
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for at in (lo..hi).step_by(inode_size).filter(is_known) {
+            let end = (at + inode_size).min(hi);
+            match parts.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => parts.push(at..end),
+            }
+        }
+        parts
     }
 
     /// Forgets what was noted for the sectors of a chunk.

@@ -63,8 +63,8 @@ impl Core {
         let len = self.geom.chunk_size();
         let bytes = self.buffer(chunk, len, What::Chunk)?;
         let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
-        if let Some(c) = self.damaged.get(ino) {
-            return Err(c.clone().into());
+        if let Some(damage) = self.damaged.get(ino) {
+            return Err(damage);
         }
         if d.magic.get() != INODE_MAGIC || d.format == Format::Free as u8 || d.ino.get() != ino.0 {
             return Err(Errno::ESTALE.into());
@@ -175,7 +175,7 @@ impl Core {
         let bytes = self.buffer(chunk, self.geom.chunk_size(), What::Chunk)?;
         let (old, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
         let in_use = Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says");
-        let damage = self.damaged.get(ino).cloned().or((old.format != Format::Free as u8).then_some(in_use));
+        let damage = self.damaged.get(ino).or((old.format != Format::Free as u8).then(|| in_use.into()));
         Ok(match damage {
             Some(c) => {
                 self.health.pass_by(c);

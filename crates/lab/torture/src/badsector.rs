@@ -13,9 +13,10 @@ const STEP: usize = 4096;
 
 /// A device with one sector that cannot be read.
 #[derive(Clone)]
-struct BadSector {
-    inner: MemDevice,
-    at: u64,
+pub(crate) struct BadSector {
+    pub inner: MemDevice,
+    /// Where it begins.
+    pub at: u64,
 }
 
 impl BadSector {

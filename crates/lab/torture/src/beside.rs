@@ -1,8 +1,9 @@
 //! Damage costs what is damaged, and nothing else: each structure of a good volume in turn is damaged where its checksum tells, and
 //! then the volume is used everywhere. Calls may fail with what they meet; the mount goes on, and what was made durable stays.
 
+use crate::badsector::BadSector;
 use crate::damage::mount;
-use arbor_base::device::MemDevice;
+use arbor_base::device::{MemDevice, SECTOR};
 use arbor_base::vfs::{
     CheckOptions, Cx, Devices, Engine, Errno, FileSystem, FileType, Ino, ManualClock, MountOptions, Options,
     RenameFlags, Repair, Result, SetAttr, Structure, Time, XattrMode, mode,
@@ -25,7 +26,7 @@ struct User<'a> {
     made: u32,
 }
 
-/// Damages structures of good images one by one. Those that `refuse` names may keep the volume from being mounted.
+/// Damages structures of good images one by one, and lets a sector of each be unreadable. Those that `refuse` names may keep the volume from being mounted.
 pub fn damage_costs_only_itself(
     engine: &dyn Engine,
     images: &[MemDevice],
@@ -36,12 +37,16 @@ pub fn damage_costs_only_itself(
     for (n, image) in images.iter().enumerate() {
         for s in chosen(engine, image) {
             for options in mounts {
-                let damaged = image.snapshot();
-                crate::damage::flip(&damaged, s.offset + s.len as u64 / 2);
+                let (damaged, at) = (image.snapshot(), s.offset + s.len as u64 / 2);
                 let what = format!("image {n}, {} {} at {:#x}, {options}", s.kind, s.number, s.offset);
-                if let Err(e) = used(engine, &damaged, options, &what, refuse(&s)) {
-                    wrong.push(e);
-                }
+                let bad = BadSector { inner: image.snapshot(), at: at / SECTOR as u64 * SECTOR as u64 };
+                let unread = Devices::single(bad.clone());
+                wrong.extend(
+                    used(engine, unread, &bad.inner, options, &format!("{what}, unreadable"), refuse(&s)).err(),
+                );
+                crate::damage::flip(&damaged, at);
+                let device = Devices::single(damaged.clone());
+                wrong.extend(used(engine, device, &damaged, options, &what, refuse(&s)).err());
             }
         }
     }
@@ -57,8 +62,10 @@ fn chosen(engine: &dyn Engine, image: &MemDevice) -> Vec<Structure> {
     kinds.flat_map(|kind| kind.iter().step_by(kind.len().div_ceil(OF_A_KIND)).cloned()).collect()
 }
 
+/// Uses the volume on `device`; when that is well again, it is what `image` holds.
 fn used(
     engine: &dyn Engine,
+    device: Devices,
     image: &MemDevice,
     options: &str,
     what: &str,
@@ -66,7 +73,7 @@ fn used(
 ) -> std::result::Result<(), String> {
     let clock = Arc::new(ManualClock::new(Time { secs: 2_000_000, nanos: 0 }));
     let o = MountOptions { options: Options::parse(options), ..MountOptions::default() };
-    let fs = match engine.mount(Devices::single(image.clone()), &o, clock.clone()) {
+    let fs = match engine.mount(device, &o, clock.clone()) {
         Ok(fs) => fs,
         Err(_) if may_refuse => return Ok(()),
         Err(e) => return Err(format!("{what}: mount: {e}")),

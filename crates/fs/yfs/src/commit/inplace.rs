@@ -41,8 +41,15 @@ impl Core {
             });
             let Some(write) = self.cache.begin_write(name) else { continue };
             let hi = hi.min(write.bytes().len());
-            let buf = Buf::slice(write.bytes().clone(), lo, hi - lo).by_itself(addr);
-            pieces.push((addr * SECTOR + lo as u64, d.kind, buf));
+            let parts = if seal == Seal::Inodes {
+                damaged.known(addr, (lo, hi), inode_size)
+            } else {
+                std::iter::once(lo..hi).collect()
+            };
+            for part in parts {
+                let buf = Buf::slice(write.bytes().clone(), part.start, part.len()).by_itself(addr);
+                pieces.push((addr * SECTOR + part.start as u64, d.kind, buf));
+            }
             writes.push((addr, d.first, write));
         }
         self.meta_seq += 1;
