@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 /// Ranges of bytes; those that meet are one.
 #[derive(Debug, Default)]
@@ -29,19 +29,34 @@ impl Ranges {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    /// Bytes written since the last flush, and those of a flush that failed.
-    written: Mutex<[Ranges; 2]>,
-    /// There are some of the second kind.
-    has_lost: AtomicBool,
+struct Written {
+    /// Bytes written since the last flush.
+    since: Ranges,
+    /// Those of a flush that failed.
+    lost: Ranges,
     /// Counts the flushes that have begun.
-    flushes: AtomicU64,
+    flushes: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    written: Mutex<Written>,
+    has_lost: AtomicBool,
 }
 
 impl State {
-    fn note(&self, ranges: &[Range<u64>]) {
-        let [since, _] = &mut *self.written.lock();
-        ranges.iter().for_each(|range| since.insert(range.clone()));
+    /// Notes writes; returns how many flushes have begun before them.
+    fn note(&self, ranges: &[Range<u64>]) -> u64 {
+        let written = &mut *self.written.lock();
+        ranges.iter().for_each(|range| written.since.insert(range.clone()));
+        written.flushes
+    }
+
+    /// Notes them once more, now that they are complete: a flush that has begun meanwhile does not cover them.
+    fn complete(&self, ranges: &[Range<u64>], before: u64) {
+        if self.written.lock().flushes != before {
+            self.note(ranges);
+        }
     }
 
     fn admit(&self, request: Request) -> io::Result<Request> {
@@ -53,7 +68,7 @@ impl State {
 
     fn check(&self, kind: Kind, offset: u64, len: u64) -> io::Result<()> {
         let range = offset..offset.saturating_add(len);
-        match kind == Kind::Data && self.has_lost.load(SeqCst) && self.written.lock()[1].meet(&range) {
+        match kind == Kind::Data && self.has_lost.load(SeqCst) && self.written.lock().lost.meet(&range) {
             true => Err(io::Error::other(
                 "the device may have lost these data: a flush of it failed after they were written",
             )),
@@ -88,9 +103,7 @@ struct Writes {
 impl Pending for Writes {
     fn wait(self: Box<Self>) -> Vec<Completion> {
         let done = self.ticket.wait();
-        if self.state.flushes.load(SeqCst) != self.flushes {
-            self.state.note(&self.ranges);
-        }
+        self.state.complete(&self.ranges, self.flushes);
         done
     }
 
@@ -111,20 +124,22 @@ impl Device for WaryDevice {
         if ranges.is_empty() {
             return submit_admitted(&*self.inner, batch, |r| self.state.admit(r));
         }
-        let flushes = self.state.flushes.load(SeqCst);
-        self.state.note(&ranges);
+        let flushes = self.state.note(&ranges);
         let ticket = submit_admitted(&*self.inner, batch, |r| self.state.admit(r));
         Ticket::pending(Box::new(Writes { ticket, state: self.state.clone(), ranges, flushes }))
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.state.flushes.fetch_add(1, SeqCst);
-        let covered = std::mem::take(&mut self.state.written.lock()[0]);
+        let covered = {
+            let written = &mut *self.state.written.lock();
+            written.flushes += 1;
+            std::mem::take(&mut written.since)
+        };
         self.inner.flush().inspect_err(|_| {
             // Those that came meanwhile may be lost as well.
-            let [since, lost] = &mut *self.state.written.lock();
-            let all = covered.0.into_iter().chain(std::mem::take(since).0);
-            all.for_each(|(start, end)| lost.insert(start..end));
+            let written = &mut *self.state.written.lock();
+            let all = covered.0.into_iter().chain(std::mem::take(&mut written.since).0);
+            all.for_each(|(start, end)| written.lost.insert(start..end));
             self.state.has_lost.store(true, SeqCst);
         })
     }
@@ -151,9 +166,10 @@ impl Device for WaryDevice {
     }
 
     fn write_at(&self, kind: Kind, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let range = offset..offset.saturating_add(buf.len() as u64);
+        let ranges = [offset..offset.saturating_add(buf.len() as u64)];
+        let flushes = self.state.note(&ranges);
         let done = self.inner.write_at(kind, offset, buf);
-        self.state.note(&[range]);
+        self.state.complete(&ranges, flushes);
         done
     }
 }

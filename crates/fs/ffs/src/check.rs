@@ -81,6 +81,8 @@ struct Checker<'a> {
     touched: BTreeSet<u32>,
     /// The superblock must be written.
     super_changed: bool,
+    /// The journal has damaged transactions.
+    has_gaps: bool,
     /// Made when the first damaged inode is met.
     syndromes: Option<mend::Syndromes>,
 }
@@ -103,11 +105,12 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let super_changed = found.damage.is_some();
     let unclean = !f.volume.was_clean && !super_changed;
     let (replayed, gaps) = start::journal_view(&mut r, options.repair, super_changed)?;
-    let replayed = replayed && write && gaps.is_empty();
+    let has_gaps = !gaps.is_empty();
+    let replayed = replayed && write && !has_gaps;
     let was_clean = f.volume.was_clean;
     f.volume.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
     found.damage.into_iter().chain(gaps).for_each(|issue| f.note(issue));
-    let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
+    let mut c = Checker { super_changed, has_gaps, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
     let named = c.f.take_named();
     let paths = paths(&mut c, named)?;
@@ -137,6 +140,7 @@ impl<'a> Checker<'a> {
             full: (0, 0),
             touched: BTreeSet::new(),
             super_changed: false,
+            has_gaps: false,
             syndromes: None,
         }
     }
@@ -200,6 +204,8 @@ impl Checker<'_> {
     fn keeping_meanwhile(&self) -> Keeping {
         let reconnects = self.reconnects();
         match self.f.volume.keeping {
+            // A mount refuses what its journal holds, until that is emptied at last.
+            Keeping::Journal if self.has_gaps => Keeping::Journal,
             _ if self.f.volume.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
             Keeping::SoftUpdates | Keeping::Journal if reconnects => Keeping::Sync,
             kept => kept,

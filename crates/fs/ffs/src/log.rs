@@ -227,8 +227,13 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
         let head = twice(|| Ok(read_head(dev, sb, geom, place)?.filter(|(_, bytes)| is_tail(geom, bytes))))?;
         Ok::<_, Error>(head.map(|(h, _)| (h.seq.get(), h.count.get())))
     };
-    let [first, second] = tail_places(sb).map(tail);
-    match (first?, second?) {
+    // One that cannot be read is damaged, if the other one is sound.
+    let (first, second) = match tail_places(sb).map(tail) {
+        [Err(Error::Io(_)), Ok(Some(second))] => (None, Some(second)),
+        [Ok(Some(first)), Err(Error::Io(_))] => (Some(first), None),
+        [first, second] => (first?, second?),
+    };
+    match (first, second) {
         (Some(a), Some(b)) if is_later(b.0, a.0) => Ok(Some(b)),
         (None, Some(b)) => {
             // A program that knows only one tail leaves the other as it is.

@@ -10,7 +10,7 @@ use crate::volume::{Core, Volume};
 use crate::{options, recover, superblock};
 use arbor_base::device::{Device, Kind, WaryDevice};
 use arbor_base::layout::{Corrupt, crc};
-use arbor_base::vfs::{Clock, Devices, MountOptions, Result};
+use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Result};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -24,19 +24,24 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     if !read_only {
         ordering::of(opts.keeping).check_volume(&*dev, &sb, &geom)?;
     }
+    let mut passed_by: Vec<Error> = Vec::new();
     if sb.clean.get() == 0 {
-        recover::recover(&dev, &mut sb, &geom, read_only)?;
+        passed_by.extend(recover::recover(&dev, &mut sb, &geom, read_only)?);
     }
     // The journal may have held another superblock.
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.byte(Frag(geom.frags)));
-    let (summaries, damage) = match read_summaries(&*dev, &sb, &geom) {
-        Err(e) if e.is_damage() => (recover::count_groups(&*dev, &geom)?, Some(e)),
-        found => (found?, None),
+    let summaries = match read_summaries(&*dev, &sb, &geom) {
+        Err(e) if e.is_damage() => {
+            let (counted, damage) = recover::count_groups(&*dev, &geom)?;
+            passed_by.extend([e].into_iter().chain(damage));
+            counted
+        }
+        found => found?,
     };
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
     core.calls.health.set_read_only(read_only);
-    damage.into_iter().for_each(|damage| core.calls.health.pass_by(damage));
+    passed_by.iter().for_each(|damage| core.calls.health.pass_by(damage));
     if core.sb.clean.get() == DAMAGE_MET {
         core.calls.health.note_damage();
     }

@@ -29,7 +29,7 @@ pub(crate) use start::search;
 
 use crate::format::*;
 use crate::item::Item;
-use crate::recover::Found;
+use crate::recover::{self, Found};
 use crate::volume::Core;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
@@ -113,6 +113,10 @@ impl<'a> Checker<'a> {
 
     /// What a mount does with the log.
     fn recover(&mut self) -> Result<()> {
+        if !self.found.gaps.is_empty() {
+            // The log stays until all is mended: a mount refuses what is half mended.
+            return recover::write_copies(&*self.core.dev, &self.core.geom, &self.found);
+        }
         if self.found.records > 0 {
             self.core.replay(&self.found)?;
             self.core.log.copies.clear();
@@ -132,6 +136,14 @@ impl Concluded for Checker<'_> {
     fn write(&mut self, mended: bool) -> Result<()> {
         self.recover()?;
         let marked = SuperBlock { clean: 0.into(), ..self.core.sb }.marked(true, !mended);
+        if !self.found.gaps.is_empty() {
+            // Only what is mended and durable in place is said to be unmounted.
+            self.core.sb = marked.marked(false, !mended);
+            self.core.touch_super();
+            self.core.commit_repair()?;
+            self.core.empty_log()?;
+            self.core.touch_super();
+        }
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb == marked {
             return Ok(());

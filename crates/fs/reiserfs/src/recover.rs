@@ -15,9 +15,10 @@ use crate::{superblock, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, get_u32, hash, put};
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::Result;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -167,54 +168,72 @@ fn read_log_from(dev: &dyn Device, geom: &Geom, heads: Heads, search: bool) -> R
             (found.seq, found.at, found.records) = (found.seq + 1, found.at + blocks, found.records + 1);
             continue;
         }
-        let later = if search { later(dev, geom, found.seq, found.at)? } else { None };
+        let may_search = search && found.gaps.len() < MOST_GAPS;
+        let later = if may_search { later(dev, geom, found.seq, found.at) } else { None };
         let Some((next, at)) = later else { return Ok(found) };
-        found.copies.extend(sound_copies(dev, geom, found.at, at)?);
+        found.copies.extend(sound_copies(dev, geom, found.seq, found.at..at));
         found.gaps.push(Gap { seq: found.seq, at: found.at, next });
         (found.seq, found.at) = (next, at);
     }
 }
 
-/// The first whole record after `at` with a number greater than `seq`, and where it begins.
-fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block) -> Result<Option<(u64, Block)>> {
-    let mut blocks = vec![0; SEARCH / geom.node_size * geom.node_size];
-    let end = 1 + geom.log;
-    let step = (blocks.len() / geom.node_size).max(1) as u32;
-    for first in (at.saturating_add(1)..end).step_by(step as usize) {
-        let len = step.min(end - first) as usize * geom.node_size;
-        let Some(piece) = blocks.get_mut(..len) else { break };
-        dev.read_at(Kind::Log, geom.byte(first), piece)?;
-        for (block, bytes) in (first..).zip(piece.chunks_exact(geom.node_size)) {
-            let head = own_head(geom, bytes).map_or(0, |head| head.seq.get());
-            if head > seq && head < MOST_SEQ && record(dev, geom, head, block)?.is_some() {
-                return Ok(Some((head, block)));
-            }
-        }
-    }
-    Ok(None)
-}
-
+/// More damaged records than that are no accident: the log ends there.
+const MOST_GAPS: usize = 16;
 /// Bytes of the log that are searched at a time.
 const SEARCH: usize = 256 << 10;
 
-/// What is sound by itself in a part of the log: nodes and bitmaps say whose and where they are, and the superblock.
-fn sound_copies(dev: &dyn Device, geom: &Geom, from: Block, to: Block) -> Result<Copies> {
+/// The first whole record after `at` with a number greater than `seq`, and where it begins. What cannot be read is none.
+fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block) -> Option<(u64, Block)> {
+    let (size, end) = (geom.node_size, 1 + geom.log);
+    let step = (SEARCH / size).max(1) as u32;
+    // Whole ones lie one after the other; a log that was made to cost more is not searched to its end.
+    let mut most = 4 * u64::from(geom.log);
+    for first in (at.saturating_add(1)..end).step_by(step as usize) {
+        let mut bytes = vec![0; step.min(end - first) as usize * size];
+        if dev.read_at(Kind::Log, geom.byte(first), &mut bytes).is_err() {
+            for (block, bytes) in (first..).zip(bytes.chunks_exact_mut(size)) {
+                if dev.read_at(Kind::Log, geom.byte(block), bytes).is_err() {
+                    bytes.fill(0);
+                }
+            }
+        }
+        for (block, bytes) in (first..).zip(bytes.chunks_exact(size)) {
+            let head = own_head(geom, bytes).filter(|head| head.seq.get() > seq && head.seq.get() < MOST_SEQ);
+            let Some(head) = head else { continue };
+            most = most.checked_sub(head.count.get().into())?;
+            if matches!(record(dev, geom, head.seq.get(), block), Ok(Some(_))) {
+                return Some((head.seq.get(), block));
+            }
+        }
+    }
+    None
+}
+
+/// What is sound by itself in the record of this number, which lies there in part: nodes and bitmaps say whose and where they
+/// are, and the superblock. Without its head nobody knows of what time it is.
+fn sound_copies(dev: &dyn Device, geom: &Geom, seq: u64, blocks: Range<Block>) -> Copies {
     let mut copies = Copies::default();
-    for at in from..to {
+    let head = record_head(dev, geom, blocks.start).ok().flatten();
+    if head.is_none_or(|head| head.seq.get() != seq) {
+        return copies;
+    }
+    let size = dev.geometry().size;
+    for at in blocks {
         let mut bytes = vec![0; geom.node_size];
-        dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
-        let (node, block) =
-            (crate::node::head(&bytes), superblock::decode(bytes.get(..SECTOR).unwrap_or(&[]), 0, dev.geometry().size));
-        let is_own =
-            node.block.get() > geom.log && u64::from(node.block.get()) < dev.geometry().size / geom.node_size as u64;
+        if dev.read_at(Kind::Log, geom.byte(at), &mut bytes).is_err() {
+            continue;
+        }
+        let node = crate::node::head(&bytes);
+        let is_own = node.block.get() > geom.log && geom.byte(node.block.get()) < size;
         let is_sound = node.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(node.crc.get());
+        let sb = superblock::decode(bytes.get(..SECTOR).unwrap_or(&[]), 0, size);
         if is_own && is_sound && [NODE_MAGIC, BITMAP_MAGIC].contains(&node.magic.get()) {
             copies.insert(node.block.get(), Arc::new(bytes));
-        } else if block.is_ok_and(|found| found.is_some_and(|(_, g)| g.fsid == geom.fsid)) {
+        } else if sb.is_ok_and(|found| found.is_some_and(|(_, g)| g.fsid == geom.fsid)) {
             copies.insert(0, Arc::new(bytes));
         }
     }
-    Ok(copies)
+    copies
 }
 
 /// The record of this number, if it is there and whole, and how many blocks it has.
@@ -260,12 +279,17 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
 /// Writes copies in place, durably, and empties the log; returns the number of the next record. A record after the last
 /// one that counts may be there in part, and another one's place: the number is one that none of them has.
 pub(crate) fn replay(dev: &dyn Device, geom: &Geom, found: &Found) -> Result<u64> {
-    for (block, copy) in &found.copies {
-        dev.write_at(Kind::Other, geom.byte(*block), copy)?;
-    }
-    dev.flush()?;
+    write_copies(dev, geom, found)?;
     let seq = found.seq + u64::from(geom.log);
     dev.write_at(Kind::Log, head_at(geom, found.heads.next), &log_head(geom, seq))?;
     dev.flush()?;
     Ok(seq)
+}
+
+/// Writes copies in place, durably.
+pub(crate) fn write_copies(dev: &dyn Device, geom: &Geom, found: &Found) -> Result<()> {
+    for (block, copy) in &found.copies {
+        dev.write_at(Kind::Other, geom.byte(*block), copy)?;
+    }
+    Ok(dev.flush()?)
 }

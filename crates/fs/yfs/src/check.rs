@@ -208,6 +208,10 @@ impl Checker<'_> {
         if self.touched && !planted(Flaw::MendedTooEarly) {
             self.flush()?;
         }
+        if std::mem::take(&mut self.r.log_stays) {
+            let log: &dyn Device = self.log.unwrap_or(&self.r.view);
+            start::empty_log(log, &self.r.sb, &self.r.geom)?;
+        }
         if self.f.mode != Repair::No && !self.f.open() && self.r.sb.clean.get() == 0 {
             self.r.sb.clean = 1.into();
             superblock::write(&self.r.view, 0, &self.r.sb)?;

@@ -24,7 +24,7 @@
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::superblock::geometry;
-use arbor_base::device::{Device, Kind, Request};
+use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::layout::{Corrupt, Location, Role, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::buddy::bitmap;
@@ -279,6 +279,8 @@ struct LogArea<'a> {
     start: u64,
     bytes: Vec<u8>,
     loaded: Vec<bool>,
+    /// Sectors of the area that cannot be read.
+    unread: BTreeSet<usize>,
 }
 
 impl<'a> LogArea<'a> {
@@ -286,7 +288,29 @@ impl<'a> LogArea<'a> {
 
     fn new(log: &'a dyn Device, start: u64, sectors: usize) -> LogArea<'a> {
         let len = sectors.saturating_mul(SECTOR as usize);
-        LogArea { log, start, bytes: vec![0; len], loaded: vec![false; len.div_ceil(Self::PIECE)] }
+        LogArea {
+            log,
+            start,
+            bytes: vec![0; len],
+            loaded: vec![false; len.div_ceil(Self::PIECE)],
+            unread: BTreeSet::new(),
+        }
+    }
+
+    /// A piece of the area, sector by sector where it has to be: what cannot be read is zeros. Also those sectors of the area.
+    fn look(&self, n: usize) -> (Vec<u8>, Vec<usize>) {
+        let (first, len) = (n * Self::PIECE, Self::PIECE.min(self.bytes.len().saturating_sub(n * Self::PIECE)));
+        let (mut piece, mut unread) = (zeroed(len), Vec::new());
+        let byte = |at: usize| self.start.saturating_add(at as u64);
+        if self.log.read_at(Kind::Log, byte(first), &mut piece).is_err() {
+            for (sector, at) in piece.chunks_mut(SECTOR as usize).zip((first..).step_by(SECTOR as usize)) {
+                if self.log.read_at(Kind::Log, byte(at), sector).is_err() {
+                    sector.fill(0);
+                    unread.push(at / SECTOR as usize);
+                }
+            }
+        }
+        (piece, unread)
     }
 
     /// `len` bytes at `at`, fewer at the end of the area; `None` past it.
@@ -296,13 +320,25 @@ impl<'a> LogArea<'a> {
             return Ok(None);
         }
         for n in at / Self::PIECE..end.div_ceil(Self::PIECE) {
-            let Some(loaded) = self.loaded.get_mut(n).filter(|l| !**l) else { continue };
-            if let Some(piece) = self.bytes.chunks_mut(Self::PIECE).nth(n) {
-                self.log.read_at(Kind::Log, self.start + (n * Self::PIECE) as u64, piece)?;
+            if self.loaded.get(n) != Some(&false) {
+                continue;
             }
-            *loaded = true;
+            let (read, unread) = self.look(n);
+            self.unread.extend(unread);
+            if let Some(loaded) = self.loaded.get_mut(n) {
+                *loaded = true;
+            }
+            if let Some(piece) = self.bytes.get_mut(n * Self::PIECE..n * Self::PIECE + read.len()) {
+                piece.copy_from_slice(&read);
+            }
         }
-        Ok(self.bytes.get(at..end))
+        match self.unread.range(at / SECTOR as usize..end.div_ceil(SECTOR as usize)).next() {
+            Some(sector) => {
+                let byte = self.start.saturating_add(*sector as u64 * SECTOR);
+                Err(Error::Io(std::io::Error::other(format!("the log cannot be read at byte {byte:#x}"))))
+            }
+            None => Ok(self.bytes.get(at..end)),
+        }
     }
 }
 
@@ -329,7 +365,8 @@ fn find_records(
             next = after_gap(area, at, fsid)?;
         }
         if next.is_none()
-            && let Some((lsn, body)) = past_damage(area, at, fsid)?
+            && out.gaps.len() < MOST_GAPS
+            && let Some((lsn, body)) = past_damage(area, at, fsid)
         {
             let location = log_location(sb, u64::from(at.sector()) * SECTOR);
             let why = format!("no record, and one at sector {} says that it was durable", lsn.sector());
@@ -363,24 +400,32 @@ fn after_gap(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, 
     Ok(None)
 }
 
+/// More damaged records than that are no accident: the log ends there.
+const MOST_GAPS: usize = 16;
+
 /// The record that comes after a damaged one, which should begin at `at`: if any that is whole says that records were durable as
-/// far as that.
-fn past_damage(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {
+/// far as that. What cannot be read is no record.
+fn past_damage(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Option<(Lsn, Range<usize>)> {
     let (mut first, mut is_settled) = (None, false);
-    for sector in LOG_FIRST as usize..area.bytes.len() / SECTOR as usize {
-        let Some(head) = area.get(sector * SECTOR as usize, SECTOR as usize)? else { break };
-        let Ok((h, _)) = LogHeader::read_from_prefix(head) else { continue };
-        let lsn = Lsn(h.lsn.get());
-        if h.magic.get() != RECORD_MAGIC || lsn.sector() as usize != sector || lsn <= at {
-            continue;
-        }
-        let Some(found) = record_at(area, lsn, Lsn(h.prev.get()), fsid)? else { continue };
-        is_settled |= Lsn(h.settled.get()) >= at;
-        if first.as_ref().is_none_or(|(first, _)| lsn < *first) {
-            first = Some(found);
+    // Whole ones lie one after the other; a log that was made to cost more is not searched to its end.
+    let mut most = area.bytes.len().saturating_mul(4);
+    for n in 0..area.loaded.len() {
+        let (piece, begin) = (area.look(n).0, n * LogArea::PIECE / SECTOR as usize);
+        for (sector, head) in (begin..).zip(piece.chunks_exact(SECTOR as usize)) {
+            let Ok((h, _)) = LogHeader::read_from_prefix(head) else { continue };
+            let lsn = Lsn(h.lsn.get());
+            if h.magic.get() != RECORD_MAGIC || lsn.sector() as usize != sector || lsn <= at {
+                continue;
+            }
+            most = most.checked_sub(h.len.get() as usize)?;
+            let Ok(Some(found)) = record_at(area, lsn, Lsn(h.prev.get()), fsid) else { continue };
+            is_settled |= Lsn(h.settled.get()) >= at;
+            if first.as_ref().is_none_or(|(first, _)| lsn < *first) {
+                first = Some(found);
+            }
         }
     }
-    Ok(first.filter(|_| is_settled))
+    first.filter(|_| is_settled)
 }
 
 fn record_at(area: &mut LogArea<'_>, lsn: Lsn, prev: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {

@@ -1,9 +1,12 @@
 //! Damage of what recovery reads costs what is damaged: no power cut leaves it, since what follows was written later, and so it
 //! is not the end of a log, nor a reason to forget what was promised since.
 
+use crate::badsector::BadSector;
 use crate::damage::{check, codes, flip, format};
-use arbor_base::device::{MemDevice, SECTOR};
-use arbor_base::vfs::{Cx, Devices, Engine, FileSystem, Ino, ManualClock, MountOptions, Options, Repair, Time, mode};
+use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice, SECTOR};
+use arbor_base::vfs::{
+    CheckOptions, Cx, Devices, Engine, FileSystem, Ino, ManualClock, MountOptions, Options, Repair, Time, mode,
+};
 use std::sync::Arc;
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
@@ -11,6 +14,8 @@ const CX: Cx = Cx { uid: 0, gid: 0 };
 const FILES: usize = 12;
 /// Of this one what was written is damaged.
 const DAMAGED: usize = 3;
+/// Bytes around a sector on which nothing was written either.
+const BESIDE: usize = 32 << 10;
 /// Most places that are damaged.
 const PLACES: usize = 80;
 
@@ -78,13 +83,79 @@ pub fn damage_is_not_the_end_of_the_log(engine: &dyn Engine, how: History<'_>, c
     for at in written.iter().step_by(written.len().div_ceil(PLACES)) {
         let damaged = MemDevice::from_bytes(last);
         flip(&damaged, *at as u64 + 20);
-        told += usize::from(code.is_some_and(|code| is_told(engine, how, &damaged, code)));
+        if code.is_some_and(|code| is_told(engine, how, &damaged, code)) {
+            told += 1;
+            wrong.extend(cut_off(engine, how, &damaged).err().map(|e| format!("{how:?}, byte {at:#x}: {e}")));
+        }
         if let Err(e) = used(engine, how, &damaged) {
             wrong.push(format!("{how:?}, byte {at:#x}: {e}"));
         }
     }
     assert!(code.is_none() || told > 0, "{how:?}: no place has {code:?}");
+    if code.is_some() {
+        wrong.extend(what_nobody_needs(engine, how, last).err());
+    }
     assert!(wrong.is_empty(), "{} of them: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
+}
+
+/// Sectors on which nothing was ever written cannot be read: that keeps nobody from what is there. Only where the log goes on
+/// nobody knows then whether it does.
+fn what_nobody_needs(engine: &dyn Engine, how: History<'_>, last: &[u8]) -> Result<(), String> {
+    // What is beside it may be of one block with it.
+    let is_unused = |n: &usize| last[n * SECTOR / BESIDE * BESIDE..][..BESIDE].iter().all(|b| *b == 0);
+    let unused: Vec<usize> = (0..last.len() / SECTOR).filter(is_unused).collect();
+    let mut refused = false;
+    for n in unused.iter().step_by(unused.len().div_ceil(2 * PLACES)) {
+        let device = BadSector { inner: MemDevice::from_bytes(last), at: (n * SECTOR) as u64 };
+        let wrong = |what: &str| format!("{how:?}, byte {:#x} cannot be read: {what}", device.at);
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let o = MountOptions { options: Options::parse(how.1), ..MountOptions::default() };
+        let fs = match engine.mount(Devices::single(device.clone()), &o, clock) {
+            Ok(fs) => fs,
+            Err(e) if std::mem::replace(&mut refused, true) => return Err(wrong(&format!("{e}, and one before"))),
+            Err(_) => continue,
+        };
+        if there(&*fs, how.2).contains(&false) {
+            return Err(wrong("files are missing"));
+        }
+    }
+    Ok(())
+}
+
+/// Repairs that are cut off by the device: then a mount is refused, or all is there, and another repair ends as well.
+fn cut_off(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice) -> Result<(), String> {
+    for nth in 1..12 {
+        let disk = damaged.snapshot();
+        let faulty = FaultDevice::new(disk.clone());
+        faulty.fail(FaultOp::Flush, nth, FaultTimes::FromThenOn);
+        let options = CheckOptions { repair: Repair::Yes, force: true };
+        let done = engine.check(Devices::single(faulty.clone()), &options, &mut |_, _, _| ()).is_ok();
+        if let Ok(fs) = try_mount(engine, &disk.snapshot(), how.1) {
+            let all = there(&*fs, how.2);
+            if !lost(&all).is_empty() {
+                return Err(format!("after flush {nth} of a repair a mount goes on without files {:?}", lost(&all)));
+            }
+        }
+        if done {
+            return Ok(());
+        }
+        let left = check(engine, disk.clone(), Repair::Yes).remaining();
+        let fs = try_mount(engine, &disk, how.1).map_err(|e| format!("mount after a second repair: {e}"))?;
+        let all = there(&*fs, how.2);
+        if left > 0 || !lost(&all).is_empty() {
+            return Err(format!(
+                "after flush {nth} a second repair leaves {left} issues and loses files {:?}",
+                lost(&all)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The files that are not there, but for the one whose promise was damaged. The record of the last promise may have bytes of an
+/// older one; without it nobody knows that there was one.
+fn lost(all: &[bool]) -> Vec<usize> {
+    (0..FILES - 1).filter(|n| !all[*n] && *n != DAMAGED).collect()
 }
 
 /// Whether the checker calls it so; then a mount refuses the volume, and preening leaves it as it is.
@@ -100,8 +171,6 @@ fn is_told(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice, code: &st
 }
 
 fn used(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice) -> Result<(), String> {
-    // The record of the last promise may have bytes of an older one; without it nobody knows that there was one.
-    let lost = |all: &[bool]| (0..FILES - 1).filter(|n| !all[*n] && *n != DAMAGED).collect::<Vec<_>>();
     let recovered = damaged.snapshot();
     if let Ok(fs) = try_mount(engine, &recovered, how.1) {
         let all = there(&*fs, how.2);

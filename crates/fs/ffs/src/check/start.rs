@@ -4,13 +4,14 @@ use super::Checker;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
-use crate::log::replay::{Gap, Held, check_super, holds_super, read_journal, replay};
+use crate::log::replay::{Copy, Gap, Held, check_super, holds_super, read_journal, replay};
 use crate::log::{is_tail, read_tail, tail_bytes, tail_places, unused_number};
 use crate::superblock::{decode, found_at, geometry, is_same};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::crc_without;
-use arbor_base::vfs::{Error, Repair, Result};
+use arbor_base::vfs::{Error, Repair, Result, mode};
 use arbor_kit::head::{bytes_at, sound, usable};
+use std::collections::{BTreeMap, HashSet};
 use zerocopy::FromBytes;
 
 /// How far copies are searched for, in bytes, and in which steps: no group is larger, and each begins with a block.
@@ -29,7 +30,11 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, repair: Repair, lost: bool) -> Re
         return Ok((false, Vec::new()));
     }
     let Some(tail) = read_tail(r.view.dev, &r.sb, &r.geom)? else { return Ok((false, Vec::new())) };
-    let Held { copies, gaps, .. } = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
+    let Held { mut copies, gaps, .. } = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
+    if copies.iter().any(|copy| copy.is_doubtful) {
+        let reused = reused(r, &copies);
+        copies.retain(|copy| !copy.is_doubtful || !is_among(&reused, &r.geom, copy));
+    }
     if repair != Repair::No && gaps.is_empty() {
         return Ok((replay(r.view.dev, &mut r.sb, &r.geom, tail)?, Vec::new()));
     }
@@ -52,6 +57,42 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, repair: Repair, lost: bool) -> Re
     }
     let issue = |gap: &Gap| Issue::JournalGap { why: gap.corrupt(&r.sb, &r.geom).to_string() };
     Ok((!copies.is_empty(), gaps.iter().map(issue).collect()))
+}
+
+/// Runs of fragments by their first ones.
+type Runs = BTreeMap<u32, u32>;
+
+/// Where files whose inodes are newer than a damaged transaction have their contents: copies from before it that belong there
+/// were revoked by it.
+fn reused(r: &Reader<'_>, copies: &[Copy]) -> Runs {
+    let mut scratch = Reader { view: View::new(r.view.dev), ..*r };
+    copies.iter().for_each(|copy| scratch.view.lay(r.geom.byte(copy.frag), &copy.bytes));
+    let of_inodes = |copy: &&Copy| {
+        let within = copy.frag.0 % r.geom.cg_frags;
+        (2 * r.geom.block_frags()..r.geom.meta_frags()).contains(&within)
+    };
+    let (mut runs, mut seen) = (Runs::new(), HashSet::new());
+    for copy in copies.iter().filter(|copy| !copy.is_doubtful).filter(of_inodes) {
+        for d in copy.bytes.chunks_exact(INODE).filter_map(|bytes| Dinode::read_from_bytes(bytes).ok()) {
+            if d.in_use() && d.kind() == mode::IFREG {
+                // What cannot be read leads nowhere.
+                let _ = scratch.walk(&d, &mut |_, piece| {
+                    if piece.level == 0 {
+                        runs.insert(piece.frag.0, piece.frags);
+                    }
+                    Ok(piece.level > 0 && seen.insert(piece.frag.0))
+                });
+            }
+        }
+    }
+    runs
+}
+
+fn is_among(runs: &Runs, geom: &Geom, copy: &Copy) -> bool {
+    let end = copy.frag.0.saturating_add(geom.frags_for(copy.bytes.len()));
+    // A run is no longer than a block.
+    let near = runs.range(copy.frag.0.saturating_sub(geom.block_frags())..end);
+    near.into_iter().any(|(first, frags)| first.saturating_add(*frags) > copy.frag.0)
 }
 
 impl Reader<'_> {

@@ -7,6 +7,8 @@ use crate::superblock;
 pub(crate) struct Copy {
     pub frag: Frag,
     pub bytes: Vec<u8>,
+    /// It comes before a damaged transaction, which may have revoked it.
+    pub is_doubtful: bool,
 }
 
 /// What a journal holds.
@@ -47,27 +49,30 @@ pub(crate) fn read_journal(
     geom: &Geom,
     (mut seq, mut at): (u32, u32),
 ) -> Result<Held> {
-    let (mut copies, mut gaps) = (FxHashMap::default(), Vec::new());
+    let (mut copies, mut gaps) = (FxHashMap::<u32, Copy>::default(), Vec::new());
     loop {
         if let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
             lay(&mut copies, tags);
             (seq, at) = (seq.wrapping_add(1), end);
             continue;
         }
-        let Some((next, begin)) = later_transaction(dev, sb, geom, seq, at)? else { break };
-        lay(&mut copies, sound_copies(dev, sb, geom, (at, begin))?);
+        let later = if gaps.len() < MOST_GAPS { later_transaction(dev, sb, geom, seq, at) } else { None };
+        let Some((next, begin)) = later else { break };
+        copies.values_mut().for_each(|copy| copy.is_doubtful = true);
+        lay(&mut copies, sound_copies(dev, sb, geom, (at, begin), (seq, next)));
         gaps.push(Gap { seq, at, next });
         (seq, at) = (next, begin);
     }
-    let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
+    let mut copies: Vec<Copy> = copies.into_values().collect();
     copies.sort_unstable_by_key(|c| c.frag);
     Ok(Held { copies, next: (seq, at), gaps })
 }
 
-fn lay(copies: &mut FxHashMap<u32, Vec<u8>>, tags: Vec<Tagged>) {
+fn lay(copies: &mut FxHashMap<u32, Copy>, tags: Vec<Tagged>) {
     for (tag, bytes) in tags {
+        let frag = Frag(tag.frag.get());
         match bytes {
-            Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
+            Some(bytes) => drop(copies.insert(frag.0, Copy { frag, bytes, is_doubtful: false })),
             // A revocation names the fragment where a copy begins.
             None => drop(copies.remove(&tag.frag.get())),
         }
@@ -76,42 +81,63 @@ fn lay(copies: &mut FxHashMap<u32, Vec<u8>>, tags: Vec<Tagged>) {
 
 /// Bytes of the journal that are searched at a time.
 const SEARCH: usize = 256 << 10;
+/// More damaged transactions than that are no accident: the journal ends there.
+const MOST_GAPS: usize = 16;
 
-/// The first sound descriptor after fragment `at` of a transaction after `seq`: its number, and where it is.
-fn later_transaction(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<Option<(u32, u32)>> {
-    let (end, step) = (last_fragment(sb), geom.frags_for(SEARCH));
+/// The first sound descriptor after fragment `at` of a transaction after `seq`: its number, and where it is. What cannot be read is
+/// none.
+fn later_transaction(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Option<(u32, u32)> {
+    let (end, step, size) = (last_fragment(sb), geom.frags_for(SEARCH), geom.frag_size());
     for first in (at.saturating_add(1)..end).step_by(step as usize) {
         let mut bytes = vec![0; geom.bytes_of(step.min(end - first))];
-        dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get().saturating_add(first))), &mut bytes)?;
-        for (at, fragment) in (first..).zip(bytes.chunks_exact(geom.frag_size())) {
+        let byte = |at: u32| geom.byte(Frag(sb.journal_start.get().saturating_add(at)));
+        if dev.read_at(Kind::Log, byte(first), &mut bytes).is_err() {
+            for (at, fragment) in (first..).zip(bytes.chunks_exact_mut(size)) {
+                if dev.read_at(Kind::Log, byte(at), fragment).is_err() {
+                    fragment.fill(0);
+                }
+            }
+        }
+        for (at, fragment) in (first..).zip(bytes.chunks_exact(size)) {
             let head = decode_head(geom, fragment).filter(|h| h.kind.get() == JournalKind::Descriptor as u32);
             if let Some(h) = head.filter(|h| is_later(h.seq.get(), seq)) {
-                return Ok(Some((h.seq.get(), at)));
+                return Some((h.seq.get(), at));
             }
         }
     }
-    Ok(None)
+    None
 }
 
-/// The copies and revocations of a part of the journal that are sound by themselves.
-fn sound_copies(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, (mut at, end): (u32, u32)) -> Result<Vec<Tagged>> {
+/// The copies and revocations that are sound by themselves in a part of the journal: those of transactions from `seq` on, up to
+/// `next`. Others are of an earlier time.
+fn sound_copies(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    (mut at, end): (u32, u32),
+    (seq, next): (u32, u32),
+) -> Vec<Tagged> {
     let mut all = Vec::new();
+    let counts = |h: &JournalHeader| {
+        let number = h.seq.get();
+        h.kind.get() == JournalKind::Descriptor as u32 && !is_later(seq, number) && is_later(next, number)
+    };
     while at < end {
-        let head = read_head(dev, sb, geom, at)?.filter(|(h, _)| h.kind.get() == JournalKind::Descriptor as u32);
+        let head = read_head(dev, sb, geom, at).ok().flatten().filter(|(h, _)| counts(h));
         at = at.saturating_add(1);
         let Some((h, bytes)) = head else { continue };
         let tags = bytes.get(JOURNAL_HEADER..).unwrap_or(&[]).chunks_exact(JOURNAL_TAG);
         for tag in tags.take(h.count.get() as usize).filter_map(|tag| JournalTag::read_from_bytes(tag).ok()) {
-            match read_copy(dev, sb, geom, (h.seq.get(), at), &tag)? {
-                Tag::Revoked => all.push((tag, None)),
-                Tag::Copy(copy) => all.push((tag, Some(copy))),
-                Tag::Damaged => {}
-                Tag::Nonsense => return Ok(all),
+            match read_copy(dev, sb, geom, (h.seq.get(), at), &tag) {
+                Ok(Tag::Revoked) => all.push((tag, None)),
+                Ok(Tag::Copy(copy)) => all.push((tag, Some(copy))),
+                Ok(Tag::Damaged) | Err(_) => {}
+                Ok(Tag::Nonsense) => return all,
             }
             at = at.saturating_add(tag.frags.get());
         }
     }
-    Ok(all)
+    all
 }
 
 type Tagged = (JournalTag, Option<Vec<u8>>);

@@ -41,6 +41,10 @@ pub(super) fn open<'a>(
         f.note(Issue::LogHead { at: recover::head_at(&geom, found.heads.next) });
     }
     core.log.copies = found.copies.clone();
+    if !found.gaps.is_empty() {
+        // The repair ends with an empty log, whatever else there is to mend.
+        core.touch_super();
+    }
     Ok(Ok(Checker { found, ..Checker::new(core, f, progress) }))
 }
 

@@ -48,8 +48,9 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         view.lay(0, &bytes);
     }
     f.report.unclean = sb.clean.get() == 0 && !damaged;
+    let mut log_stays = false;
     if sb.clean.get() == 0 {
-        replay(&view, log, &sb, &geom, f)?;
+        log_stays = replay(&view, log, &sb, &geom, f)?;
         match superblock::read(&view, 0) {
             Ok(Some(now)) => sb = now,
             _ if damaged => {}
@@ -59,7 +60,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
     let Ok(geom) = geometry(&sb, 0, dev.geometry().size) else {
         return lost(f, "the log has changed it to nonsense");
     };
-    Ok(Some((Reader { view, sb, geom }, log)))
+    Ok(Some((Reader { view, sb, geom, log_stays }, log)))
 }
 
 fn lost<T>(f: &mut Findings, why: &str) -> Result<Option<T>> {
@@ -67,8 +68,8 @@ fn lost<T>(f: &mut Findings, why: &str) -> Result<Option<T>> {
     Ok(None)
 }
 
-/// Replays the log in place or, without repair, in memory.
-fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geom, f: &mut Findings) -> Result<()> {
+/// Replays the log in place or, without repair, in memory. Returns whether it is to be emptied in the end.
+fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geom, f: &mut Findings) -> Result<bool> {
     let log: &dyn Device = log.unwrap_or(view);
     let end = sb.log_start.get().saturating_add(sb.log_sectors.get()).saturating_mul(SECTOR);
     if end > log.geometry().size {
@@ -81,7 +82,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
             if f.judge(Issue::LogDamaged { why: why.to_string() }) {
                 empty_log(log, sb, geom)?;
             }
-            return Ok(());
+            return Ok(false);
         }
         Err(e) => return Err(e),
     };
@@ -89,7 +90,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         if f.judge(Issue::LogAnchors { at: sb.log_start.get() }) {
             anchor(log, sb, geom, 0, replay.cycle)?;
         }
-        return Ok(());
+        return Ok(false);
     }
     for gap in &replay.gaps {
         f.judge(Issue::LogGap { why: gap.to_string() });
@@ -103,11 +104,14 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
     if f.mode == Repair::No {
         view.keep_in_memory();
         lay_replay(view, geom, &replay);
-        return Ok(());
+        return Ok(false);
     }
     f.report.recovered = true;
     recover::write_back(view, geom, &replay)?;
-    anchor(log, sb, geom, replay.anchor_seq, replay.cycle)
+    if replay.gaps.is_empty() {
+        anchor(log, sb, geom, replay.anchor_seq, replay.cycle)?;
+    }
+    Ok(!replay.gaps.is_empty())
 }
 
 /// Writes an anchor after everything that the log holds.

@@ -97,6 +97,8 @@ pub(crate) struct Reader<'a> {
     pub view: View<'a>,
     pub sb: SuperBlock,
     pub geom: Geom,
+    /// The log has damaged records. It stays until all is mended, so that a mount refuses what is half mended.
+    pub log_stays: bool,
 }
 
 /// A decoded inode with all of its bytes.
@@ -154,14 +156,14 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let size = view.geometry().size;
     let geom = geometry(&sb, 0, size)?;
     if sb.clean.get() != 0 {
-        return Ok(Reader { view, sb, geom });
+        return Ok(Reader { view, sb, geom, log_stays: false });
     }
     let log = log_device(devices, &sb)?;
     let replay = recover::replay(&view, log.unwrap_or(&view), &sb, &geom)?;
     lay_replay(&view, &geom, &replay);
     let sb = superblock::read(&view, 0)?.unwrap_or(sb);
     let geom = geometry(&sb, 0, size)?;
-    Ok(Reader { view, sb, geom })
+    Ok(Reader { view, sb, geom, log_stays: false })
 }
 
 /// Lays the buffers of a replay over the view.
