@@ -46,7 +46,23 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn new(args: &ImageArgs) -> Result<Image> {
-        Image::parse(&args.image, &args.options)
+        Ok(Image::parse(&args.image, &args.options)?.settled())
+    }
+
+    /// What names a device of one engine may be an option of another: whose volume is there decides.
+    pub(crate) fn settled(self) -> Image {
+        let has = |engine: &&dyn Engine, role: &str| {
+            !engine.extra_devices().contains(&role) && Job::Mount.specs(*engine).iter().any(|spec| spec.key == role)
+        };
+        if !self.extra.iter().any(|(role, _)| arboretum::engines().iter().any(|engine| has(engine, role))) {
+            return self;
+        }
+        let alone = Image { extra: Vec::new(), ..self.clone() };
+        let there = alone.options(true).devices(&self.path).ok().and_then(|devices| arboretum::find(&*devices.main));
+        match there {
+            Some((engine, _)) => self.of(engine, Job::Mount),
+            None => self,
+        }
     }
 
     pub(crate) fn parse(path: &Path, options: &[String]) -> Result<Image> {

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     let engine = engine(args.engine.as_deref())?;
-    let image = Image::new(&args.image)?.of(engine, Job::Format);
+    let image = Image::parse(&args.image.image, &args.image.options)?.of(engine, Job::Format);
     image.check_options(engine, Job::Format)?;
     let epoch = source_date_epoch()?;
     let clock: Arc<dyn Clock> = match epoch {

@@ -211,6 +211,10 @@ mod linux {
         let mut image = Image::parse(&args.image.image, &rest)?;
         let named = args.engine.is_some() || args.new.is_some();
         let engine = named.then(|| mkfs::engine(args.engine.as_deref())).transpose()?;
+        image = match engine {
+            Some(engine) => image.of(engine, Job::Mount),
+            None => image.settled(),
+        };
         match engine {
             Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
             None => {

@@ -135,15 +135,16 @@ impl Concluded for Checker<'_> {
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
         self.recover()?;
-        let marked = SuperBlock { clean: 0.into(), ..self.core.sb }.marked(true, !mended);
+        let marked = |sb: SuperBlock, unmounted| SuperBlock { clean: 0.into(), ..sb }.marked(unmounted, !mended);
         if !self.found.gaps.is_empty() {
             // Only what is mended and durable in place is said to be unmounted.
-            self.core.sb = marked.marked(false, !mended);
+            self.core.sb = marked(self.core.sb, false);
             self.core.touch_super();
             self.core.commit_repair()?;
             self.core.empty_log()?;
             self.core.touch_super();
         }
+        let marked = marked(self.core.sb, true);
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb == marked {
             return Ok(());

@@ -43,6 +43,7 @@ mod transaction;
 mod witness;
 
 use crate::delayed::Which;
+use crate::format::LogAnchor;
 use crate::log::Anchor;
 use crate::planted::{Flaw, planted};
 use crate::recover;
@@ -174,14 +175,23 @@ impl Volume {
                 tail = tail.min(core.marked.front().map_or(tail, |m| m.0));
             }
             let Some(anchor) = core.log.drop_before(tail) else { return Ok(()) };
-            (anchor, core.geom.fsid)
+            (anchor, core.geom.fsid, core.sb.mounts)
         };
-        let (Anchor { start, seq, tail, prev }, fsid) = anchor;
+        let (Anchor { start, seq, tail: first, prev }, fsid, mounts) = anchor;
         let log = self.log_dev();
-        self.or_fail(recover::write_anchor(log, start, fsid, seq, tail, prev, self.clock.now().secs))?;
+        let anchor = LogAnchor {
+            fsid: fsid.into(),
+            seq: seq.into(),
+            tail: first.0.into(),
+            prev: prev.0.into(),
+            time: self.clock.now().secs.into(),
+            mounts,
+            ..LogAnchor::default()
+        };
+        self.or_fail(recover::write_anchor(log, start, anchor))?;
         self.or_fail(log.flush().map_err(Error::Io))?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.core.lock().log.anchored(tail);
+        self.core.lock().log.anchored(first);
         Ok(())
     }
 

@@ -476,8 +476,10 @@ pub struct LogAnchor {
     pub prev: U64,
     /// Time of writing, seconds.
     pub time: I64,
+    /// Number of the mount that uses the log, as the superblock has it from then on; 0 if nobody told.
+    pub mounts: U64,
     /// Zero.
-    pub reserved: [u8; 16],
+    pub reserved: [u8; 8],
 }
 
 /// First bytes of an anchor.

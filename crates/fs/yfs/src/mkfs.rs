@@ -32,15 +32,14 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     clear_log(log.as_deref().unwrap_or(&*dev), &sb)?;
     let log_state = Log::new(&geom, &sb, 1, 1);
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
-    crate::recover::write_anchor(
-        log_dev,
-        sb.log_start.get() * SECTOR,
-        geom.fsid,
-        1,
-        Lsn::new(1, LOG_FIRST),
-        Lsn(0),
-        o.now.secs,
-    )?;
+    let anchor = LogAnchor {
+        fsid: geom.fsid.into(),
+        seq: 1.into(),
+        tail: Lsn::new(1, LOG_FIRST).0.into(),
+        time: o.now.secs.into(),
+        ..LogAnchor::default()
+    };
+    crate::recover::write_anchor(log_dev, sb.log_start.get() * SECTOR, anchor)?;
     log_dev.flush()?;
     let core = Core::new(geom, sb, dev.clone(), log_state, 64 << 20, false);
     let opts = options::Mount::parse(&Default::default())?;

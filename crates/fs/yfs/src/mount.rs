@@ -31,6 +31,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let now = clock.now();
     if let Some(log) = &log {
         recover::is_ours(&**log, &sb, &geom)?;
+        recover::is_of_this_time(&**log, &sb, &geom)?;
     }
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq, is_doubtful) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
@@ -77,7 +78,8 @@ fn recover_log(
     }
     let (cycle, seq, is_doubtful) = if clean {
         let anchor = recover::read_anchor(log, start, geom.fsid)?;
-        anchor.map_or((1 << 30, 0, false), |a| (Lsn(a.tail.get()).cycle(), a.seq.get(), false))
+        let lost = || (recover::highest_cycle(log, sb, geom), 0, false);
+        anchor.map_or_else(lost, |a| (Lsn(a.tail.get()).cycle(), a.seq.get(), false))
     } else {
         let replay = recover::replay(dev, log, sb, geom)?;
         if replay.anchors_lost {
@@ -101,10 +103,19 @@ fn recover_log(
     // A cycle that no record on disk has, not even one after the gap where recovery stopped.
     let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
     let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
-    recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;
+    // The log says first which mount it is of ([`recover::is_ours`]).
+    sb.mounts = sb.mounts.get().wrapping_add(1).into();
+    let anchor = LogAnchor {
+        fsid: geom.fsid.into(),
+        seq: seq.into(),
+        tail: Lsn::new(cycle, LOG_FIRST).0.into(),
+        time: now.secs.into(),
+        mounts: sb.mounts,
+        ..LogAnchor::default()
+    };
+    recover::write_anchor(log, start, anchor)?;
     log.flush()?;
     sb.clean = 0.into();
-    sb.mounts = sb.mounts.get().wrapping_add(1).into();
     superblock::write(dev, 0, sb)?;
     dev.flush()?;
     Ok((cycle, seq, is_doubtful))

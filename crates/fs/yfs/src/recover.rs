@@ -167,9 +167,44 @@ pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<Log
     }
 }
 
-/// Refuses a log device that is another volume's, or holds something else. An empty one passes, and one with damaged
+/// Refuses a log device that is another volume's, too short, or holds something else. An empty one passes, and one with damaged
 /// anchors if its first records are of this volume.
 pub fn is_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
+    let start = sb.log_start.get().saturating_mul(SECTOR);
+    let (end, size) = (start.saturating_add(sb.log_sectors.get().saturating_mul(SECTOR)), log.geometry().size);
+    if end > size {
+        let why = format!("option log: the volume's log has {end} bytes, the device only {size}: truncated log?");
+        return Err(Error::refused(why));
+    }
+    holds_ours(log, sb, geom)
+}
+
+/// Refuses a log of an earlier mount than the last of a volume that is in use: what the right one holds would be lost. And the
+/// log of a later mount, which a newer copy of the volume needs.
+pub fn is_of_this_time(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
+    let start = sb.log_start.get().saturating_mul(SECTOR);
+    let Some(anchor) = read_anchor(log, start, geom.fsid)?.filter(|a| a.mounts.get() != 0) else { return Ok(()) };
+    let (of_log, of_volume) = (anchor.mounts.get(), sb.mounts.get());
+    if of_log < of_volume && sb.clean.get() == 0 {
+        let why = format!("mount {of_volume} of the volume has not ended, and this is its log from mount {of_log}");
+        return Err(Error::refused(format!("option log: that is an older copy of the log: {why}")));
+    }
+    // A mount tells the log first.
+    if of_log > of_volume && (of_log - of_volume > 1 || has_records(log, sb, &anchor)?) {
+        let why = format!("the log is of mount {of_log}, the volume of mount {of_volume}");
+        return Err(Error::refused(format!("the volume is an older copy: {why}")));
+    }
+    Ok(())
+}
+
+fn has_records(log: &dyn Device, sb: &SuperBlock, anchor: &LogAnchor) -> Result<bool> {
+    let start = sb.log_start.get().saturating_mul(SECTOR);
+    let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
+    let tail = Lsn(anchor.tail.get());
+    Ok(record_at(&mut area, tail, Lsn(anchor.prev.get()), anchor.fsid.get())?.is_some())
+}
+
+fn holds_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
     /// How far anchors and records are looked for.
     const LOOK: u64 = 64 << 10;
     let len = LOOK.min(sb.log_sectors.get().saturating_mul(SECTOR));
@@ -221,11 +256,25 @@ pub fn replay(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) 
     }
 }
 
+/// The greatest cycle of a log without anchors, of any time: new records need a greater one.
+pub(crate) fn highest_cycle(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> u32 {
+    let area = LogArea::new(log, sb.log_start.get().saturating_mul(SECTOR), sb.log_sectors.get() as usize);
+    let mut highest = 1 << 30;
+    for n in 0..area.loaded.len() {
+        let (piece, _) = area.look(n);
+        let heads = piece.chunks_exact(SECTOR as usize).filter_map(|s| LogHeader::read_from_prefix(s).ok());
+        let ours = heads.filter(|(h, _)| h.magic.get() == RECORD_MAGIC && h.fsid.get() == geom.fsid);
+        let cycles = ours.map(|(h, _)| Lsn(h.lsn.get()).cycle()).filter(|cycle| *cycle < 1 << 31);
+        highest = cycles.fold(highest, u32::max);
+    }
+    highest
+}
+
 /// Like [`replay`], but passes over damaged blocks and unread data: the last record counts then.
 pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Replay> {
     let start = sb.log_start.get().saturating_mul(SECTOR);
     let Some(anchor) = read_anchor(log, start, geom.fsid)? else {
-        return Ok(Replay { anchors_lost: true, cycle: 1 << 30, ..Replay::default() });
+        return Ok(Replay { anchors_lost: true, cycle: highest_cycle(log, sb, geom), ..Replay::default() });
     };
     let mut out = Replay { anchor_seq: anchor.seq.get(), ..Replay::default() };
     let tail = Lsn(anchor.tail.get());
@@ -757,16 +806,8 @@ pub fn write_back(dev: &dyn Device, geom: &Geom, replay: &Replay) -> Result<()> 
 }
 
 /// Writes an anchor into the slot that `seq` names. The caller flushes.
-pub fn write_anchor(log: &dyn Device, start: u64, fsid: u64, seq: u64, tail: Lsn, prev: Lsn, secs: i64) -> Result<()> {
-    let mut a = LogAnchor {
-        magic: ANCHOR_MAGIC.into(),
-        fsid: fsid.into(),
-        seq: seq.into(),
-        tail: tail.0.into(),
-        prev: prev.0.into(),
-        time: secs.into(),
-        ..LogAnchor::default()
-    };
+pub fn write_anchor(log: &dyn Device, start: u64, anchor: LogAnchor) -> Result<()> {
+    let (mut a, seq) = (LogAnchor { magic: ANCHOR_MAGIC.into(), ..anchor }, anchor.seq.get());
     let crc = crc_without(zerocopy::IntoBytes::as_bytes(&a), offset_of!(LogAnchor, crc)).unwrap_or(0);
     a.crc = crc.into();
     let mut sector = vec![0; SECTOR as usize];

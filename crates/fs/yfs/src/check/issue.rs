@@ -13,7 +13,10 @@ impl Judged for Issue {
 
     fn loses(&self) -> bool {
         use Issue::*;
-        let log = matches!(self, LogAnchors { .. } | LogDamaged { .. } | LogGap { .. } | LogBlockLost { .. });
+        let log = matches!(
+            self,
+            LogAnchors { .. } | LogDamaged { .. } | LogTime { .. } | LogGap { .. } | LogBlockLost { .. }
+        );
         let inodes = matches!(self, InodeBlock { .. } | ChunkTree { .. } | ChunkRecord { .. } | InodeDamaged { .. });
         let contents =
             matches!(self, MapTree { .. } | Extent { .. } | CrossLinked { .. } | Symlink { .. } | Xattr { .. });
@@ -40,6 +43,8 @@ arbor_kit::issues! {
     SuperCopy { at: u64 } Error Safe "the superblock copy at byte {at} is damaged or missing";
     /// Both log anchors are damaged.
     LogAnchors { at: u64 } Error Ask "both log anchors at sector {at} are damaged: the log is lost";
+    /// What the right one holds is lost if it is not found.
+    LogTime { why: String } Error Ask "volume and log are not of one time: {why}";
     /// Those after it count.
     LogGap { why: String } Error Ask "a record of the log is damaged: {why}";
     /// The log cannot be replayed.

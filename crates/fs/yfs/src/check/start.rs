@@ -36,6 +36,19 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
     let log = log_device(devices, &sb)?;
     if let Some(log) = log {
         recover::is_ours(log, &sb, &geom)?;
+        match recover::is_of_this_time(log, &sb, &geom) {
+            // It may be the superblock that is older than all else.
+            Err(Error::Refused(why)) => {
+                if f.judge(Issue::LogTime { why }) {
+                    let start = sb.log_start.get().saturating_mul(SECTOR);
+                    let of_log = recover::read_anchor(log, start, geom.fsid)?.map_or(0, |a| a.mounts.get());
+                    (sb.mounts, sb.clean) = (of_log.max(sb.mounts.get()).into(), 0.into());
+                    superblock::write(dev, 0, &sb)?;
+                    dev.flush()?;
+                }
+            }
+            found => found?,
+        }
     }
     if damaged && f.mode != Repair::No {
         superblock::write(dev, 0, &sb)?;
@@ -119,7 +132,14 @@ fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u64, cycle: u32) 
     // A cycle that no record has, also none after a gap that the replay stopped at.
     let tail = Lsn::new(cycle.saturating_add(2), LOG_FIRST);
     let start = sb.log_start.get().saturating_mul(SECTOR);
-    recover::write_anchor(log, start, geom.fsid, seq.wrapping_add(1), tail, Lsn(0), 0)?;
+    let anchor = LogAnchor {
+        fsid: geom.fsid.into(),
+        seq: seq.wrapping_add(1).into(),
+        tail: tail.0.into(),
+        mounts: sb.mounts,
+        ..LogAnchor::default()
+    };
+    recover::write_anchor(log, start, anchor)?;
     Ok(log.flush()?)
 }
 
@@ -128,7 +148,8 @@ pub(super) fn empty_log(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     let start = sb.log_start.get().saturating_mul(SECTOR);
     let old = recover::read_anchor(log, start, geom.fsid)?;
     // The anchor names the tail; records may go on for a cycle after it.
-    let (seq, cycle) = old.map_or((0, 1 << 30), |a| (a.seq.get(), Lsn(a.tail.get()).cycle().saturating_add(1)));
+    let lost = || (0, recover::highest_cycle(log, sb, geom));
+    let (seq, cycle) = old.map_or_else(lost, |a| (a.seq.get(), Lsn(a.tail.get()).cycle().saturating_add(1)));
     anchor(log, sb, geom, seq, cycle)
 }
 
