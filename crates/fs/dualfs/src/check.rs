@@ -69,8 +69,6 @@ struct Checker<'a> {
     owned: Owned,
     mends: Vec<inodes::Mend>,
     lost_found: u32,
-    /// So much is damaged that contents are read, too.
-    wary: bool,
     /// The superblock is not as it should be, or its copy.
     super_damaged: bool,
     /// The ifile was made anew, and this pass fills it.
@@ -106,7 +104,6 @@ impl Repairs for Checker<'_> {
 
     fn pass(&mut self) -> Result<()> {
         (self.recs, self.lost_found, self.owned) = (Forest::default(), 0, Owned::default());
-        self.wary = self.f.unsafe_found();
         self.check_copy()?;
         self.check_ifile()?;
         self.read_inodes()?;
@@ -133,7 +130,6 @@ impl<'a> Checker<'a> {
             owned: Owned::default(),
             mends: Vec::new(),
             lost_found: 0,
-            wary: false,
             super_damaged: false,
             anew: None,
             lost_map: Vec::new(),

@@ -5,11 +5,9 @@ use super::Checker;
 use super::issue::{Issue, Node, TreeIssue};
 use crate::decoded::Inode;
 use crate::describe::roots;
-use crate::file::CONTENTS;
 use crate::format::*;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
-use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, Ino, Result, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
@@ -39,8 +37,6 @@ struct Tally {
     bad: u64,
     first_bad: Option<(u32, &'static str)>,
     twice: Vec<u32>,
-    /// Contents with a checksum: where they are in the file, and on the volume.
-    summed: Vec<(FileBlock, Pointer)>,
 }
 
 /// The damage that a read met, in words; `None` if there is none.
@@ -159,9 +155,6 @@ impl Checker<'_> {
             Some("is not what its pointer says")
         } else {
             self.own(i, part, p);
-            if is_data && p.is_placed() && !p.has_no_sum() {
-                t.summed.push((part, p));
-            }
             (t.data, t.meta) = if is_data { (t.data + 1, t.meta) } else { (t.data, t.meta + 1) };
             if let FileBlock::Data(lbn) = part {
                 t.pages.count(lbn);
@@ -205,9 +198,6 @@ impl Checker<'_> {
             }
         }
         self.check_xattr(&i, &mut t)?;
-        if self.wary || t.beyond > 0 || !t.cuts.is_empty() {
-            self.check_contents(&i, &mut t)?;
-        }
         let (pages, kept) = (self.core.geom.blocks_for(i.size()), t.pages.kept());
         if i.is_dir() && kept == 0 && (pages > 0 || i.ino == ROOT) {
             return self.damaged(ino.0 as u32, "it is a directory without blocks".into());
@@ -237,27 +227,6 @@ impl Checker<'_> {
         match &mut self.anew {
             Some(anew) => anew.recs.push(rec),
             None => self.recs.put(rec),
-        }
-        Ok(())
-    }
-
-    /// Reads the contents of a file of which something is damaged, and cuts what does not have its checksum.
-    fn check_contents(&mut self, i: &Inode, t: &mut Tally) -> Result<()> {
-        let (mut count, mut first) = (0, None);
-        for (part, p) in std::mem::take(&mut t.summed) {
-            let read = self.core.place_of(i, part, p).and_then(|at| {
-                let mut read =
-                    || Core::verify(CONTENTS, p, self.core.geom.location(at), &self.core.read_again(Kind::Data, at)?);
-                read().or_else(|_| read())
-            });
-            if is_damaged(read)?.is_some() {
-                count += 1;
-                first.get_or_insert(p.block.get());
-                t.cuts.push(part);
-            }
-        }
-        if let Some(block) = first {
-            self.f.note(Issue::DataDamaged { ino: Node(i.ino.0), count, block });
         }
         Ok(())
     }
