@@ -4,9 +4,11 @@
 //! engines' `recover.rs`.
 
 use crate::runs::Runs;
+use arbor_base::device::Device;
 use arbor_base::vfs::{Error, Result};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BTreeSet;
+use zerocopy::FromBytes;
 
 /// The checkpoint from which the log is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,14 +36,15 @@ pub struct Stop {
 
 /// The sound checkpoints of two regions, the one with the greater serial number first, each with its region. One that cannot be
 /// read counts as damaged where the other is sound.
-pub fn checkpoints<C>(
+pub fn checkpoints<C: FromBytes>(
+    dev: &dyn Device,
     regions: [u64; 2],
-    read: impl Fn(u64) -> Result<Option<C>>,
+    is_sound: impl Fn(&C, &[u8]) -> bool,
     serial: impl Fn(&C) -> u64,
 ) -> Result<Vec<(usize, C)>> {
     let (mut found, mut unread) = (Vec::new(), None);
     for (region, at) in regions.into_iter().enumerate() {
-        match read(at) {
+        match crate::head::sector(dev, at, &is_sound) {
             Err(Error::Io(e)) => unread = Some(Error::Io(e)),
             checkpoint => found.extend(checkpoint?.map(|checkpoint| (region, checkpoint))),
         }

@@ -166,10 +166,10 @@ impl Device for WaryDevice {
     }
 
     fn write_at(&self, kind: Kind, offset: u64, buf: &[u8]) -> io::Result<()> {
-        let ranges = [offset..offset.saturating_add(buf.len() as u64)];
-        let flushes = self.state.note(&ranges);
+        let range = offset..offset.saturating_add(buf.len() as u64);
+        let flushes = self.state.note(std::slice::from_ref(&range));
         let done = self.inner.write_at(kind, offset, buf);
-        self.state.complete(&ranges, flushes);
+        self.state.complete(std::slice::from_ref(&range), flushes);
         done
     }
 }

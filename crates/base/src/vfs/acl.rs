@@ -117,6 +117,46 @@ impl Acl {
         bits(Tag::Owner) << 6 | bits(self.group_class()) << 3 | bits(Tag::Others)
     }
 
+    /// The list as text, as archives have it: `user::rw-,user:1000:r--,group::r--,mask::r--,other::---`.
+    pub fn to_text(&self) -> String {
+        let entry = |e: &Entry| {
+            let whom = match e.tag {
+                Tag::Owner | Tag::User => "user",
+                Tag::OwningGroup | Tag::Group => "group",
+                Tag::Mask => "mask",
+                Tag::Others => "other",
+            };
+            let id = if e.tag.is_named() { e.id.to_string() } else { String::new() };
+            let bit = |bit, letter| if e.perm & bit != 0 { letter } else { '-' };
+            format!("{whom}:{id}:{}{}{}", bit(4, 'r'), bit(2, 'w'), bit(1, 'x'))
+        };
+        self.0.iter().map(entry).collect::<Vec<_>>().join(",")
+    }
+
+    /// A list as archives have it as text; `None` if it is none. A number of who is named by a name may follow the permissions.
+    pub fn from_text(text: &str) -> Option<Acl> {
+        let entry = |line: &str| {
+            let mut fields = line.trim().split(':');
+            let (whom, who, perms, number) = (fields.next()?, fields.next()?, fields.next()?, fields.next());
+            let named = |tag| Some((tag, who.parse().or_else(|_| number.unwrap_or_default().parse()).ok()?));
+            let (tag, id) = match whom {
+                "user" if who.is_empty() => (Tag::Owner, NOBODY),
+                "user" => named(Tag::User)?,
+                "group" if who.is_empty() => (Tag::OwningGroup, NOBODY),
+                "group" => named(Tag::Group)?,
+                "mask" => (Tag::Mask, NOBODY),
+                "other" => (Tag::Others, NOBODY),
+                _ => return None,
+            };
+            let bits = [('r', 4), ('w', 2), ('x', 1)].map(|(letter, bit)| if perms.contains(letter) { bit } else { 0 });
+            Some(Entry { tag, perm: bits.iter().sum(), id })
+        };
+        let lines = text.split([',', '\n']).filter(|line| !line.trim().is_empty());
+        let mut all = lines.map(entry).collect::<Option<Vec<Entry>>>()?;
+        all.sort_by_key(|e| (e.tag, e.id));
+        Acl::decode(&Acl(all).encode()).ok().flatten()
+    }
+
     /// Whether it adds nothing to [`Acl::mode`].
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
@@ -249,6 +289,18 @@ mod tests {
         assert_eq!(value.len(), HEAD + 5 * ENTRY);
         assert_eq!(Acl::decode(&value).unwrap(), Some(extended()));
         assert_eq!(Acl::decode(&VERSION.to_le_bytes()).unwrap(), None);
+    }
+
+    #[test]
+    fn lists_are_texts_in_archives() {
+        let text = "user::rwx,user:1000:rw-,group::r-x,mask::rwx,other::--x";
+        assert_eq!(extended().to_text(), text);
+        assert_eq!(Acl::from_text(text), Some(extended()));
+        let by_name = "user::rwx\nuser:somebody:rw-:1000\ngroup::r-x\nmask::rwx\nother::--x\n";
+        assert_eq!(Acl::from_text(by_name), Some(extended()));
+        for none in ["", "user", "user:somebody:rw-", "who::rwx", "user::rwx,user::rwx,group::r-x,other::--x"] {
+            assert_eq!(Acl::from_text(none), None, "{none}");
+        }
     }
 
     #[test]

@@ -364,6 +364,31 @@ fn trees_go_in_and_out_unchanged() {
     });
 }
 
+/// GNU tar tells access control lists as text, and takes them so only.
+#[test]
+fn archives_tell_access_control_lists_as_gnu_tar_does() {
+    let key = "system.posix_acl_access";
+    let entry =
+        |tag: u16, perm: u16, id: u32| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat();
+    let none = u32::MAX;
+    let list = [entry(1, 6, none), entry(2, 6, 1234), entry(4, 0, none), entry(16, 6, none), entry(32, 0, none)];
+    let list = [2u32.to_le_bytes().to_vec(), list.concat()].concat();
+    let v = Volume::in_memory(64 << 20).unwrap();
+    v.write("f", "secret").unwrap();
+    v.set_permissions("f", 0o660).unwrap();
+    v.set_xattr("f", key, &list).unwrap();
+    let mut archive = Vec::new();
+    v.export_tar(&mut archive).unwrap();
+    let place = |what: &str| archive.windows(what.len()).position(|bytes| bytes == what.as_bytes());
+    assert!(place("SCHILY.acl.access=user::rw-,user:1234:rw-,group::---,mask::rw-,other::---\n").is_some());
+    // As one without what only we write.
+    let at = place(&format!("SCHILY.xattr.{key}")).unwrap();
+    archive[at..at + 6].copy_from_slice(b"NOBODY");
+    let other = Volume::in_memory(64 << 20).unwrap();
+    other.import_tar(&archive[..]).unwrap();
+    assert_eq!(other.get_xattr("f", key).unwrap().unwrap(), list);
+}
+
 #[test]
 fn archives_keep_everything() {
     let host = host_tree();

@@ -72,3 +72,17 @@ fn the_metadata_area_takes_from_the_data_area() {
     let (code, _, err) = run_in(dir, &["resize", "--meta", "+1M", "y.img"]);
     assert!(code == 1 && err.contains("yfs has no area for metadata"), "{err}");
 }
+
+/// What names a device of DualFS is an option of Evergreen: whose volume is there decides.
+#[test]
+fn an_option_that_names_a_device_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    fs::write(dir.join("f"), "contents").unwrap();
+    ok(dir, &["mkfs", "-q", "-t", "evergreen", "-s", "32M", "ev.img"]);
+    ok(dir, &["put", "-o", "data=overwrite", "ev.img", "f", "/"]);
+    // Also where a file has that name.
+    fs::write(dir.join("relocate"), "").unwrap();
+    ok(dir, &["put", "-o", "data=relocate", "ev.img", "f", "/g"]);
+    assert_eq!(ok(dir, &["cat", "ev.img", "/g"]), "contents");
+}

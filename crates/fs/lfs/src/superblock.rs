@@ -95,16 +95,11 @@ pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
     )))
 }
 
-/// The checkpoint at byte `at`; `None` if there is no sound one of this volume.
-fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
-    let is_ours = |cp: &Checkpoint| cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
-    arbor_kit::head::sector(dev, at, |cp, bytes| is_ours(cp) && crc_without(bytes, CRC_AT) == Some(cp.crc.get()))
-}
-
 /// The sound checkpoints, the newer one first, each with its region.
 pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
-    let read = |at| checkpoint_at(dev, geom, at);
-    arbor_kit::rollforward::checkpoints(geom.checkpoints(), read, |cp: &Checkpoint| cp.serial.get())
+    let is_ours = |cp: &Checkpoint| cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid;
+    let is_sound = |cp: &Checkpoint, bytes: &[u8]| is_ours(cp) && crc_without(bytes, CRC_AT) == Some(cp.crc.get());
+    arbor_kit::rollforward::checkpoints(dev, geom.checkpoints(), is_sound, |cp| cp.serial.get())
 }
 
 /// Checks the numbers of a checkpoint.

@@ -9,6 +9,7 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
 use crate::options::{Listing, Tails};
+use crate::orders::Listed;
 use crate::recent::Spot;
 use crate::tree::{Nodes as _, find, leaf_and_end, seek};
 use crate::volume::Core;
@@ -20,7 +21,6 @@ use arbor_kit::blockfile::{BlockFile as _, BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::issue::show;
 use arbor_kit::namespace::{self, Lookup, Named, Names, NewInode, Node, Searched, Walked};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -53,33 +53,6 @@ impl Entry {
     fn place(&self) -> u64 {
         let object = u64::from(key_of(self.ino).1);
         BY_OBJECT | object << OF_OFFSET | self.offset & ((1 << OF_OFFSET) - 1)
-    }
-}
-
-/// An entry in an order: its cookie, and its offset.
-type Listed = (u64, u64);
-
-/// The orders of objects in which directories are being listed, as they were when each listing began: a name that stays keeps its
-/// place, though another object takes it.
-#[derive(Default)]
-pub(crate) struct Orders(VecDeque<(Ino, Arc<Vec<Listed>>)>);
-
-impl Orders {
-    /// How many are kept.
-    const MOST: usize = 64;
-
-    fn keep(&mut self, dir: Ino, all: Vec<Listed>) -> Arc<Vec<Listed>> {
-        let order = Arc::new(all);
-        self.0.retain(|known| known.0 != dir);
-        self.0.push_back((dir, order.clone()));
-        if self.0.len() > Orders::MOST {
-            self.0.pop_front();
-        }
-        order
-    }
-
-    fn of(&self, dir: Ino) -> Option<Arc<Vec<Listed>>> {
-        self.0.iter().find(|known| known.0 == dir).map(|known| known.1.clone())
     }
 }
 

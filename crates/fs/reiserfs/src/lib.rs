@@ -57,6 +57,7 @@ mod mount;
 pub mod node;
 mod ops;
 mod options;
+mod orders;
 #[doc(hidden)]
 pub mod planted;
 mod recent;

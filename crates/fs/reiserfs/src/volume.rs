@@ -85,7 +85,7 @@ pub(crate) struct Core {
     /// A directory whose stat data are stored when the transaction ends.
     pub late: Option<Known>,
     /// In which orders directories are being listed.
-    pub orders: crate::dir::Orders,
+    pub orders: crate::orders::Orders,
     /// Where the last name was looked for.
     pub spot: Option<Spot>,
     /// Where the last object was looked at: a formatted node, and the index of an item.
@@ -124,7 +124,7 @@ impl Core {
             ends_step: false,
             recent: Recent::default(),
             late: None,
-            orders: crate::dir::Orders::default(),
+            orders: crate::orders::Orders::default(),
             spot: None,
             last_seen: (0, 0),
             nodes: FxHashMap::default(),

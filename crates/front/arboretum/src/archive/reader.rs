@@ -1,7 +1,7 @@
 //! Members of a tar stream: ustar, pax, GNU, with all of their sparse files.
 
 use crate::host::device_number;
-use arbor_base::vfs::{FileType, Time};
+use arbor_base::vfs::{FileType, Time, acl};
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::rc::Rc;
@@ -333,7 +333,17 @@ fn what(kind: EntryType, path: &[u8]) -> Option<What> {
 fn xattrs<'a>(records: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Records {
     let named =
         |(key, value): (&Vec<u8>, &Vec<u8>)| Some((key.strip_prefix(b"SCHILY.xattr.")?.to_vec(), value.clone()));
-    records.filter_map(named).collect()
+    let all: Vec<(&Vec<u8>, &Vec<u8>)> = records.collect();
+    let mut out: Records = all.iter().copied().filter_map(named).collect();
+    // GNU tar tells lists as text.
+    for (key, name) in [("SCHILY.acl.access", acl::ACCESS), ("SCHILY.acl.default", acl::DEFAULT)] {
+        let text =
+            all.iter().find(|(k, _)| k.as_slice() == key.as_bytes()).and_then(|(_, v)| std::str::from_utf8(v).ok());
+        let is_there = out.iter().any(|(known, _)| known == name);
+        let list = text.filter(|_| !is_there).and_then(acl::Acl::from_text);
+        out.extend(list.map(|list| (name.to_vec(), list.encode())));
+    }
+    out
 }
 
 fn without_nul(mut bytes: Vec<u8>) -> Vec<u8> {

@@ -8,7 +8,7 @@ use crate::node::Node;
 use crate::trail::{Kept, Trail};
 use crate::transfer::{CopyOptions, CopyStats};
 use crate::volume::{CHUNK, Volume};
-use arbor_base::vfs::{FileType, Ino, Seek, Time};
+use arbor_base::vfs::{FileType, Ino, Seek, Time, acl};
 use std::collections::HashMap;
 use std::io::{self, Write};
 use tar::{EntryType, Header};
@@ -164,6 +164,15 @@ impl<W: Write> Export<'_, '_, W> {
         for name in names.iter().filter(|name| !name.contains(&b'=')) {
             let value = node.fs().getxattr(node.ino(), name)?;
             records.add(&[b"SCHILY.xattr.", name.as_slice()].concat(), &value);
+            // GNU tar takes lists as text only.
+            let key = match &name[..] {
+                acl::ACCESS => "SCHILY.acl.access",
+                acl::DEFAULT => "SCHILY.acl.default",
+                _ => continue,
+            };
+            if let Ok(Some(list)) = acl::Acl::decode(&value) {
+                records.add(key.as_bytes(), list.to_text().as_bytes());
+            }
         }
         Ok(())
     }
