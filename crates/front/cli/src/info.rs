@@ -21,15 +21,27 @@ pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
     }
     let utilisation = image.utilisation();
     if args.json {
-        return Ok(write_json(&as_json(&image, &info, &utilisation), out)?);
+        write_json(&as_json(&image, &info, &utilisation), out)?;
+    } else {
+        table(&image, &info, out)?;
+        match &utilisation {
+            Ok(Some(u)) => write!(out, "\n{}", segments::draw(u))?,
+            Err(e) if image.extra.is_empty() => writeln!(out, "\nsegments: {}", show::clean(e))?,
+            _ => {}
+        }
     }
-    table(&image, &info, out)?;
     match utilisation {
-        Ok(Some(u)) => write!(out, "\n{}", segments::draw(&u))?,
-        Ok(None) => {}
-        Err(e) => writeln!(out, "\nsegments: {}", show::clean(e))?,
+        // A device that was named is none of the volume, as far as one knows.
+        Err(e) if !image.extra.is_empty() => Err(e),
+        _ => Ok(()),
     }
-    Ok(())
+}
+
+/// The bytes that are there, if they are fewer than the volume has on this one device.
+fn truncated(image: &Image, info: &VolumeInfo) -> Option<u64> {
+    let is_one = !info.facts.iter().any(|(key, value)| *key == "devices" && value != "1");
+    let there = image.existing_size().ok()??.saturating_sub(image.offset);
+    (is_one && there < info.size).then_some(there)
 }
 
 pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
@@ -45,7 +57,8 @@ fn as_json(image: &Image, info: &VolumeInfo, utilisation: &Result<Option<Utilisa
         "label": info.label,
         "uuid": show::uuid(info.uuid),
         "size": info.size,
-        "clean": info.clean,
+        "clean": info.clean && truncated(image, info).is_none(),
+        "truncated": truncated(image, info).is_some(),
         "mounted_on": holder::mounted_on(&image.path).map(|dir| dir.display().to_string()),
         "failure": holder::failure(&image.path),
         "facts": facts,
@@ -102,6 +115,9 @@ fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
 fn state(image: &Image, info: &VolumeInfo) -> String {
     match image.in_use() {
         Some(text) => format!("{text} (these are the figures on disk; `df` shows the space)"),
+        None if let Some(there) = truncated(image, info) => {
+            format!("truncated: {} are there", show::exact_bytes(there))
+        }
         None if info.clean => "clean".to_string(),
         None => "not unmounted cleanly".to_string(),
     }

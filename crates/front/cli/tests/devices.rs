@@ -86,3 +86,24 @@ fn an_option_that_names_a_device_elsewhere() {
     ok(dir, &["put", "-o", "data=relocate", "ev.img", "f", "/g"]);
     assert_eq!(ok(dir, &["cat", "ev.img", "/g"]), "contents");
 }
+
+/// What is not there, or not of the volume, is told; a log that is not needed is not asked for.
+#[test]
+fn info_tells_what_is_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["mkfs", "-q", "-s", "64M", "cut.img"]);
+    fs::File::options().write(true).open(dir.join("cut.img")).unwrap().set_len(10 << 20).unwrap();
+    assert!(ok(dir, &["info", "cut.img"]).contains("truncated: 10 MiB"));
+    let info = json(dir, &["info", "--json", "cut.img"]);
+    assert_eq!((info["clean"].as_bool(), info["truncated"].as_bool()), (Some(false), Some(true)));
+    for n in ["1", "2"] {
+        let (data, meta) = (format!("data=d{n}.img,datasize=32M"), format!("m{n}.img"));
+        ok(dir, &["mkfs", "-q", "-t", "dualfs", "-s", "8M", "-o", &data, &meta]);
+    }
+    let (code, _, err) = run_in(dir, &["info", "-o", "data=d2.img", "m1.img"]);
+    assert!(code == 1 && err.contains("belongs to another volume"), "{code}: {err}");
+    ok(dir, &["mkfs", "-q", "-s", "64M", "-o", "log=l.log,logsize=8M", "s.img"]);
+    fs::remove_file(dir.join("l.log")).unwrap();
+    ok(dir, &["ls", "s.img"]);
+}

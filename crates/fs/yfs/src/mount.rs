@@ -21,7 +21,9 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     let log = devices.extra.remove("log");
-    if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() {
+    // To look at a volume that was unmounted nobody needs its log.
+    let needs_log = !(read_only && sb.clean.get() != 0);
+    if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() && (needs_log || log.is_some()) {
         return Err(Error::refused(if log.is_some() {
             "the volume's log is internal, but option log was given"
         } else {

@@ -77,3 +77,34 @@ fn an_external_log_of_another_time() {
     // Of a volume that was unmounted any log will do.
     mount(&cut_device, &old_log).expect("nothing is in it");
 }
+
+/// A volume that was unmounted can be looked at without its log.
+#[test]
+fn a_clean_volume_is_read_without_its_log() {
+    let (device, log) = (MemDevice::new(8 << 20), MemDevice::new(4 << 20));
+    let mut both = Devices::single(device.clone());
+    both.extra.insert("log".into(), Arc::new(log));
+    let again = Devices { main: both.main.clone(), extra: both.extra.clone() };
+    Yfs.format(both, &FormatOptions { uuid: [7; 16], ..FormatOptions::default() }).expect("format");
+    let fs = Yfs.mount(again, &MountOptions::default(), Arc::new(SystemClock)).expect("mount");
+    fs.mkdir(&CX, fs.root(), b"one", 0o755).expect("mkdir");
+    fs.syncfs().expect("syncfs");
+    let cut = device.snapshot();
+    fs.unmount().expect("unmount");
+    let alone = |device: &MemDevice, read_only| {
+        let options = MountOptions { read_only, ..MountOptions::default() };
+        Yfs.mount(Devices::single(device.clone()), &options, Arc::new(SystemClock))
+    };
+    let fs = alone(&device, true).expect("a mount that only looks");
+    assert!(fs.lookup(fs.root(), b"one").is_ok());
+    fs.unmount().expect("unmount");
+    for (device, read_only) in [(&device, false), (&cut, true)] {
+        assert!(alone(device, read_only).err().expect("refused").to_string().contains("option log=FILE is needed"));
+    }
+    // Zeros take its place.
+    let mut both = Devices::single(device.clone());
+    both.extra.insert("log".into(), Arc::new(MemDevice::new(4 << 20)));
+    let fs = Yfs.mount(both, &MountOptions::default(), Arc::new(SystemClock)).expect("mount");
+    assert!(fs.lookup(fs.root(), b"one").is_ok());
+    fs.unmount().expect("unmount");
+}
