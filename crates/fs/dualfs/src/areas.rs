@@ -50,13 +50,39 @@ pub(crate) fn open(devices: Devices) -> Result<(Arc<dyn Device>, (SuperBlock, Ge
     Ok((joined_for(devices, &found)?, found))
 }
 
-/// Says on the data device, durably, which mount has it.
-pub(crate) fn write_heads(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+/// Which mount has a volume: its number, and its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub epoch: u64,
+    /// 0 if nobody told.
+    pub stamp: u64,
+}
+
+impl Owner {
+    /// That of a checkpoint.
+    pub fn of(cp: &Checkpoint) -> Owner {
+        Owner { epoch: cp.epoch.get(), stamp: cp.stamp.get() }
+    }
+
+    fn may_be(self, stamp: u64) -> bool {
+        self.stamp == stamp || self.stamp == 0 || stamp == 0
+    }
+}
+
+/// Says on the data device, durably, which mount has it, and which had it `before`; once it has `begun`, it has a checkpoint.
+pub(crate) fn write_heads(dev: &dyn Device, geom: &Geom, owner: Owner, before: u64, begun: bool) -> Result<()> {
     if geom.heads == 0 {
         return Ok(());
     }
-    let zero = DataHead::new_zeroed();
-    let data = DataHead { magic: DATA_MAGIC, fsid: geom.fsid.into(), epoch: epoch.into(), ..zero };
+    let data = DataHead {
+        magic: DATA_MAGIC,
+        fsid: geom.fsid.into(),
+        epoch: owner.epoch.into(),
+        stamp: owner.stamp.into(),
+        before: before.into(),
+        begun: u32::from(begun).into(),
+        ..DataHead::new_zeroed()
+    };
     for at in geom.heads_at() {
         dev.write_at(Kind::Super, at, &head::sealed(data.as_bytes()))?;
     }
@@ -77,31 +103,36 @@ fn head_at(dev: &dyn Device, at: u64) -> Result<Option<DataHead>> {
 }
 
 /// Whether a head is of this volume and of the time of a checkpoint. A crash may have come between the head and the
-/// checkpoint after it.
-fn is_of(head: &DataHead, geom: &Geom, epoch: u64) -> bool {
-    head.fsid.get() == geom.fsid && (epoch..=epoch.saturating_add(1)).contains(&head.epoch.get())
+/// checkpoint after it; or that is damaged, if there is only this one (`alone`).
+fn is_of(head: &DataHead, geom: &Geom, owner: Owner, alone: bool) -> bool {
+    let is_next = head.epoch.get() == owner.epoch.saturating_add(1);
+    head.fsid.get() == geom.fsid
+        && (head.epoch.get() == owner.epoch && owner.may_be(head.stamp.get())
+            || is_next && owner.may_be(head.before.get()) && (alone || head.begun.get() == 0))
 }
 
-/// Where heads of the data device are that cannot be used with a checkpoint of this epoch.
-pub(crate) fn bad_heads(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<Vec<u64>> {
+/// Where heads of the data device are that cannot be used with the newest checkpoint.
+pub(crate) fn bad_heads(dev: &dyn Device, geom: &Geom, owner: Owner) -> Result<Vec<u64>> {
     let mut bad = Vec::new();
     for at in geom.heads_at() {
-        if head_at(dev, at)?.is_none_or(|head| !is_of(&head, geom, epoch)) {
+        if head_at(dev, at)?.is_none_or(|head| !is_of(&head, geom, owner, true)) {
             bad.push(at);
         }
     }
     Ok(bad)
 }
 
-/// Fails unless a head of the data device says that it belongs to this volume, and to the time of a checkpoint.
-pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Result<()> {
+/// Fails unless a head of the data device says that it belongs to this volume, and to the time of a checkpoint, which may be
+/// the only one (`alone`).
+pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, owner: Owner, alone: bool) -> Result<()> {
     if geom.heads == 0 {
         return Ok(());
     }
+    let epoch = owner.epoch;
     let mut newest = None;
     for at in geom.heads_at() {
         match head_at(dev, at)? {
-            Some(head) if is_of(&head, geom, epoch) => return Ok(()),
+            Some(head) if is_of(&head, geom, owner, alone) => return Ok(()),
             Some(head) => newest = newest.max(Some((head.fsid.get() == geom.fsid, head.epoch.get()))),
             None => {}
         }
@@ -113,6 +144,9 @@ pub(crate) fn is_of_one_time(dev: &dyn Device, geom: &Geom, epoch: u64) -> Resul
         Some((false, _)) => Err(Error::refused("the device that was given as data belongs to another volume")),
         Some((true, found)) if found < epoch => Err(Error::refused(format!(
             "the device that was given as data is an older copy: mount {found} had it last, mount {epoch} the metadata"
+        ))),
+        Some((true, found)) if found == epoch => Err(Error::refused(format!(
+            "the device that was given as data is of another copy of the volume, which was mounted {epoch} times, too"
         ))),
         Some((true, found)) => Err(Error::refused(format!(
             "the metadata are an older copy: mount {epoch} had them last, mount {found} the device that was given as data"

@@ -39,7 +39,7 @@ use crate::volume::Core;
 use crate::{areas, superblock};
 use arbor_base::cache::{Cache, FileBlock, Name, Write, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::layout::crc;
+use arbor_base::layout::{crc, hash};
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::segments::Use;
@@ -489,8 +489,25 @@ impl Core {
     /// At a mount for writing: makes what was rolled forward permanent, and starts a new epoch.
     pub fn begin(&mut self) -> Result<()> {
         self.log.epoch += u64::from(!planted(Flaw::EpochStays));
-        areas::write_heads(&*self.dev, &self.geom, self.log.epoch)?;
-        self.write_checkpoint(false)
+        let before = self.checkpoint.stamp.get();
+        if self.geom.heads > 0 {
+            self.checkpoint.stamp = self.stamp().into();
+        }
+        areas::write_heads(&*self.dev, &self.geom, self.owner(), before, false)?;
+        self.write_checkpoint(false)?;
+        areas::write_heads(&*self.dev, &self.geom, self.owner(), before, true)
+    }
+
+    /// Which mount this is.
+    pub fn owner(&self) -> areas::Owner {
+        areas::Owner { epoch: self.log.epoch, stamp: self.checkpoint.stamp.get() }
+    }
+
+    /// What tells this mount from others of the same number: its time.
+    fn stamp(&self) -> u64 {
+        let now = self.calls.now();
+        let time = [now.secs.to_le_bytes(), i64::from(now.nanos).to_le_bytes()].concat();
+        hash((self.geom.fsid, self.log.epoch), &time) | 1
     }
 
     /// Writes the last checkpoint at the unmount; it says that the volume is clean, unless damage was met.

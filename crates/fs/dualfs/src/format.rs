@@ -124,8 +124,14 @@ pub struct DataHead {
     pub fsid: U64,
     /// Number of the last mount for writing, as in the checkpoints: it is written before the first of them.
     pub epoch: U64,
+    /// That mount's stamp, and that of the mount before, as in the checkpoints; 0 if nobody told.
+    pub stamp: U64,
+    /// See `stamp`.
+    pub before: U64,
+    /// 1 since there is a checkpoint of that mount.
+    pub begun: U32,
     /// Zero.
-    pub reserved: [u8; 480],
+    pub reserved: [u8; 460],
 }
 
 const _: () = assert!(size_of::<DataHead>() == SECTOR && offset_of!(DataHead, crc) == CRC_AT);
@@ -194,8 +200,10 @@ pub struct Checkpoint {
     pub time: I64,
     /// Segments, with [`INCOMPAT_BORDER`]; without it 0: those of the superblock.
     pub segs: U32,
+    /// Of a volume on two devices: what tells this mount from others of the same number, by its time; 0 if nobody told.
+    pub stamp: U64,
     /// Zero.
-    pub reserved: [u8; 400],
+    pub reserved: [u8; 392],
 }
 
 const _: () = assert!(size_of::<Checkpoint>() == SECTOR);

@@ -28,7 +28,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     dev.write_at(Kind::Super, 0, &vec![0; (FIRST as usize) << geom.block_shift])?;
     dev.flush()?;
     first_state(dev.clone(), (sb, geom), o)?;
-    areas::write_heads(&*dev, &geom, 1)?;
+    areas::write_heads(&*dev, &geom, areas::Owner { epoch: 1, stamp: 0 }, 0, true)?;
     head::write(&*dev, geom.copy_at(), &sb)?;
     dev.flush()?;
     head::write(&*dev, 0, &sb)?;

@@ -43,26 +43,28 @@ pub(crate) fn open(dev: Arc<dyn Device>, found: (SuperBlock, Geom), opts: option
         let at = found.1.checkpoints()[0];
         return Err(Corrupt::new("checkpoint", "crc", at, "none that is sound", "one of two").into());
     };
-    let mut core = begin_at(dev, found, opts, now, first)?;
+    let alone = checkpoints.len() < 2;
+    let mut core = begin_at(dev, found, opts, now, first, alone)?;
     core.stay();
     core.cache.keep_all(true);
     core.load(&mut |c| Err(c.into()))?;
-    let from = if checkpoints.len() < 2 { recover::Start::Only } else { recover::Start::Newest };
+    let from = if alone { recover::Start::Only } else { recover::Start::Newest };
     recover::recover(&mut core, from)?;
     core.cache.keep_all(false);
     Ok(core)
 }
 
-/// A core at a checkpoint, before the ifile is read.
+/// A core at a checkpoint, which may be the only one (`alone`), before the ifile is read.
 pub(crate) fn begin_at(
     dev: Arc<dyn Device>,
     (sb, geom): (SuperBlock, Geom),
     opts: options::Mount,
     now: Time,
     (region, cp): (usize, Checkpoint),
+    alone: bool,
 ) -> Result<Core> {
     let geom = superblock::with_checkpoint(&geom, dev.geometry().size, region, &cp)?;
-    areas::is_of_one_time(&*dev, &geom, cp.epoch.get())?;
+    areas::is_of_one_time(&*dev, &geom, areas::Owner::of(&cp), alone)?;
     dev.confine(0..geom.end());
     let mut core = Core::new(dev, (sb, geom), opts, now);
     (core.checkpoint, core.region) = (cp, 1 - region);

@@ -47,7 +47,7 @@ impl Core {
                 Err(e) => return Err(e),
             }
         }
-        let bad = areas::bad_heads(&*self.dev, &self.geom, self.log.epoch)?;
+        let bad = areas::bad_heads(&*self.dev, &self.geom, self.owner())?;
         done.verified_bytes += (u64::from(self.geom.heads) - bad.len() as u64) * SECTOR as u64;
         done.damage.extend(bad.iter().map(|at| format!("head of the data device at byte {at}: it cannot be used")));
         let sound = superblock::checkpoints(&*self.dev, &self.geom)?.len();

@@ -25,9 +25,9 @@ arbor_kit::fields! {
     }
     Checkpoint {
         magic, crc: Checksum, data_blocks, fsid, serial, epoch, set, fill, seg, offset, next_seg, ifile: Address, clean,
-        totals, time, segs, reserved,
+        totals, time, segs, stamp, reserved,
     }
-    DataHead { magic, crc: Checksum, reserved0, fsid, epoch, reserved }
+    DataHead { magic, crc: Checksum, reserved0, fsid, epoch, stamp, before, begun, reserved }
     Totals { inodes, free_ino: Address, used_inodes, orphan: Address, data, meta }
     Summary {
         magic, crc: Checksum, fsid, set, epoch, fill, index, flags, own, len, next_seg, data_crc: Checksum, blocks, inodes,

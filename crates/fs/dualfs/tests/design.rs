@@ -500,6 +500,30 @@ fn the_wrong_device_is_refused_by_name() {
     two.mount(&two.meta, &two.data).expect("the right ones");
 }
 
+/// Copies of a volume that were mounted as often, and data that are one mount newer than metadata that were unmounted.
+#[test]
+fn parts_of_two_copies_are_told_apart() {
+    let two = Two::new(7);
+    two.use_it("one");
+    let (meta, data) = (two.meta.snapshot(), two.data.snapshot());
+    two.clock.advance_ms(1000);
+    two.use_it("two");
+    let refused = |meta: &MemDevice, data: &MemDevice| two.mount(meta, data).err().expect("refused").to_string();
+    let says = refused(&meta, &two.data);
+    assert!(says.contains("the metadata are an older copy: mount"), "{says}");
+    // The other copy has its second mount later.
+    two.clock.advance_ms(1000);
+    let fs = two.mount(&meta, &data).expect("mount");
+    file(&*fs, fs.root(), "other", &[8; 3 * BLOCK]);
+    fs.unmount().expect("unmount");
+    for (meta, data) in [(&meta, &two.data), (&two.meta, &data)] {
+        let says = refused(meta, data);
+        assert!(says.contains("of another copy of the volume"), "{says}");
+    }
+    two.mount(&meta, &data).expect("its own");
+    two.mount(&two.meta, &two.data).expect("its own");
+}
+
 /// The heads of a data device are two, and one of them is enough; preening writes the other one.
 #[test]
 fn one_head_of_the_data_device_is_enough() {

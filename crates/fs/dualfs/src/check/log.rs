@@ -163,7 +163,7 @@ pub(super) fn rebuild(
     if set == 0 {
         return Ok(None);
     }
-    areas::is_of_one_time(&**dev, &geom, epoch)?;
+    areas::is_of_one_time(&**dev, &geom, areas::Owner { epoch, stamp: 0 }, true)?;
     let serial = checkpoints.iter().map(|(_, cp)| cp.serial.get()).filter(|n| *n < validate::MOST).max();
     core.checkpoint.serial = serial.unwrap_or(1).into();
     core.segs.clean.clear();

@@ -36,11 +36,11 @@ pub(super) fn open<'a>(
     };
     let was_clean = superblock::checkpoints(&*dev, &found.1)?.first().is_some_and(|(_, cp)| cp.clean.get() != 0);
     (f.volume.was_clean, f.volume.unclean) = (was_clean, !was_clean);
-    let (geom, epoch) = match &state {
-        Begun::Led(core) => (core.geom, core.checkpoint.epoch.get()),
-        Begun::Searched(rebuilt) => (rebuilt.core.geom, rebuilt.end.epoch),
+    let (geom, owner) = match &state {
+        Begun::Led(core) => (core.geom, areas::Owner::of(&core.checkpoint)),
+        Begun::Searched(rebuilt) => (rebuilt.core.geom, areas::Owner { epoch: rebuilt.end.epoch, stamp: 0 }),
     };
-    let bad = areas::bad_heads(&*dev, &geom, epoch)?;
+    let bad = areas::bad_heads(&*dev, &geom, owner)?;
     bad.into_iter().for_each(|at| f.note(Issue::DataHead { at: at.saturating_sub(geom.data_at) }));
     let mut checker = match state {
         Begun::Led(core) => Checker::new(*core, f, progress),
@@ -101,7 +101,7 @@ fn state(
 /// The state of a checkpoint, rolled forward; what of the ifile cannot be read is the business of a pass.
 fn at(dev: &Arc<dyn Device>, found: (SuperBlock, Geom), cp: (usize, Checkpoint), from: Start) -> Result<Core> {
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
-    let mut core = mount::begin_at(dev.clone(), found, opts, Time::default(), cp)?;
+    let mut core = mount::begin_at(dev.clone(), found, opts, Time::default(), cp, from != Start::Newest)?;
     core.stay();
     core.cache.keep_all(true);
     core.load(&mut |_| Ok(()))?;
