@@ -401,7 +401,14 @@ mod linux {
         let failed =
             |e: &dyn std::fmt::Display| image.advice(e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display()));
         let devices = match plan.config.no_recovery {
-            true => overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?,
+            true => {
+                let found = overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?;
+                if let Some(damage) = found.damage {
+                    let path = image.path.display();
+                    eprintln!("arbor mount: {path}: {damage}; what is shown is as `arbor fsck -y` would leave it");
+                }
+                found.devices
+            }
             false => devices,
         };
         let mut config = plan.config.clone();

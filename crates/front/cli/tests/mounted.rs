@@ -469,6 +469,39 @@ fn a_volume_that_was_not_unmounted_is_looked_at_and_stays_as_it_is() {
     });
 }
 
+/// A volume whose log is damaged is refused; before a repair one can look at what it would leave.
+#[test]
+fn what_a_repair_would_leave_is_looked_at_and_the_image_stays_as_it_is() {
+    each_engine("64M", |volume| {
+        if volume.engine() != "yfs" {
+            return;
+        }
+        let image = volume.image();
+        let file = |n: u32| volume.root().join(format!("file {n}"));
+        for n in 0..8 {
+            fs::write(file(n), format!("durable {n}")).unwrap();
+            File::open(file(n)).unwrap().sync_all().unwrap();
+        }
+        volume.signal_server(Signal::KILL);
+        let mut bytes = fs::read(&image).unwrap();
+        let records = (0..bytes.len()).step_by(512).filter(|at| bytes[*at..].starts_with(b"yREC"));
+        let first =
+            records.min_by_key(|at| bytes[at + 16..at + 24].iter().rev().copied().collect::<Vec<u8>>()).unwrap();
+        bytes[first + 100] ^= 9;
+        fs::write(&image, &bytes).unwrap();
+        let (_, said) = refused(&["mount"], &[&image, &volume.root()]);
+        assert!(said.contains("log record"), "{said}");
+        arbor(&["mount", "-q", "-o", "ro,norecovery"], &[&image, &volume.root()]);
+        // It may have lost its name with the record.
+        let found = |dir: &Path| fs::read_dir(dir).map_or(Vec::new(), |all| all.map(|e| e.unwrap().path()).collect());
+        let all = [found(&volume.root()), found(&volume.root().join("lost+found"))].concat();
+        assert!(all.iter().any(|path| fs::read_to_string(path).is_ok_and(|text| text == "durable 7")), "{all:?}");
+        volume.umount();
+        assert!(fs::read(&image).unwrap() == bytes, "something was written");
+        fs::remove_file(&image).unwrap();
+    });
+}
+
 #[test]
 fn changes_survive_the_death_of_the_server_where_sync_says_so() {
     let change = |root: &Path| {
