@@ -9,7 +9,7 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
 use crate::options::{Listing, Tails};
-use crate::orders::Listed;
+use crate::orders::{Listed, without_number};
 use crate::recent::Spot;
 use crate::tree::{Nodes as _, find, leaf_and_end, seek};
 use crate::volume::Core;
@@ -272,8 +272,8 @@ impl Names for Core {
             }
         }
         let order = if cookie & BY_OBJECT != 0 {
-            match self.orders.of(dir) {
-                None => return self.walk_by_object(dir, cookie, f),
+            match self.orders.of(dir, cookie) {
+                None => return self.walk_by_object(dir, without_number(cookie), f),
                 known => known,
             }
         } else if cookie > DOTDOT {

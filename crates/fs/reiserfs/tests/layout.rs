@@ -283,6 +283,8 @@ fn a_name_that_another_object_takes_is_listed_once() {
         let some = listed(&*fs, fs.root(), 0, 20);
         let (from, to) = (named(new), named(old));
         fs.rename(&Cx::default(), fs.root(), from.as_bytes(), fs.root(), to.as_bytes(), RenameFlags::empty()).unwrap();
+        // Another listing begins meanwhile.
+        assert_eq!(listed(&*fs, fs.root(), 0, usize::MAX).len(), 39);
         let rest = listed(&*fs, fs.root(), some.last().unwrap().2, usize::MAX);
         let all: Vec<Vec<u8>> = some.into_iter().chain(rest).map(|e| e.0).collect();
         let stayed = (0..40).filter(|n| *n != new).map(|n| named(n).into_bytes());
