@@ -361,7 +361,9 @@ const ALONE: [&str; 1] = ["NoSpace"];
 #[test]
 fn every_issue_is_planted() {
     let all = arbor_yfs::issues();
-    all_planted(named(include_str!("damage.rs"), &all), &ALONE, &all);
+    let planted =
+        [include_str!("damage.rs"), include_str!("external.rs")].into_iter().flat_map(|text| named(text, &all));
+    all_planted(planted, &ALONE, &all);
 }
 
 /// A metadata block that the log has changes for is damaged when the power fails, or is none any more.
