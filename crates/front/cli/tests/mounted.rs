@@ -836,7 +836,10 @@ fn a_log_of_its_own_and_an_offset() {
                 arbor(&["fsck", "-n", "-f", "-o", &log], &[&volume.image()]);
             }
         }
-        let (_, said) = refused(&["ls", "-o", "offset=3M"], &[&volume.image()]);
+        // To look at it nobody needs the log.
+        let listed = String::from_utf8(arbor(&["ls", "-o", "offset=3M"], &[&volume.image()])).unwrap();
+        assert!(listed.contains("file-2"), "{listed}");
+        let (_, said) = refused(&["mkdir", "-o", "offset=3M"], &[&volume.image(), Path::new("/new")]);
         assert!(said.contains("option log=FILE"), "{said}");
     }
 }
