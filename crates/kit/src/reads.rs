@@ -114,6 +114,21 @@ pub fn or_first(blocks: usize, mut read: impl FnMut(usize) -> Result<Vec<u8>>) -
     }
 }
 
+/// Reads what can be read, a unit of so many bytes at a time where it has to be. What cannot is zeros; returns which units that are.
+pub fn what_can_be_read(dev: &dyn Device, kind: Kind, at: u64, bytes: &mut [u8], unit: usize) -> Vec<usize> {
+    if dev.read_at(kind, at, bytes).is_ok() {
+        return Vec::new();
+    }
+    let mut unread = Vec::new();
+    for (n, (at, one)) in (at..).step_by(unit).zip(bytes.chunks_mut(unit)).enumerate() {
+        if dev.read_at(kind, at, one).is_err() {
+            one.fill(0);
+            unread.push(n);
+        }
+    }
+    unread
+}
+
 /// The reads of the call that runs, and the writes that may overtake them.
 #[derive(Default)]
 pub struct Reads {

@@ -121,11 +121,14 @@ mod tests {
             let lines = text.split("\n}\n").next().unwrap().lines();
             lines.filter_map(|line| line.strip_prefix("    fn ")?.split('(').next()).collect::<Vec<_>>()
         };
-        let here = names(include_str!("gate.rs").split_once("impl Device for GatedDevice {").unwrap().1);
         let all = names(include_str!("mod.rs").split_once("pub trait Device: ").unwrap().1);
         assert!(all.len() >= 9, "{all:?}");
-        let missing: Vec<_> = all.iter().filter(|name| !here.contains(name)).collect();
-        assert!(missing.is_empty(), "{missing:?}");
+        // Those that stand before the device of every mount.
+        for (source, name) in [(include_str!("gate.rs"), "GatedDevice"), (include_str!("wary.rs"), "WaryDevice")] {
+            let here = names(source.split_once(&format!("impl Device for {name} {{")).unwrap().1);
+            let missing: Vec<_> = all.iter().filter(|name| !here.contains(name)).collect();
+            assert!(missing.is_empty(), "{name}: {missing:?}");
+        }
     }
 
     /// Its flush says that it has begun, and hangs until it is told.

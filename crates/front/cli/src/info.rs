@@ -51,14 +51,15 @@ pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
 
 fn as_json(image: &Image, info: &VolumeInfo, utilisation: &Result<Option<Utilisation>>) -> Value {
     let facts: Map<String, Value> = info.facts.iter().map(|(k, v)| (k.replace(' ', "_"), json!(v))).collect();
+    let is_truncated = truncated(image, info).is_some();
     let mut all = json!({
         "image": image.path.display().to_string(),
         "engine": info.engine,
         "label": info.label,
         "uuid": show::uuid(info.uuid),
         "size": info.size,
-        "clean": info.clean && truncated(image, info).is_none(),
-        "truncated": truncated(image, info).is_some(),
+        "clean": info.clean && !is_truncated,
+        "truncated": is_truncated,
         "mounted_on": holder::mounted_on(&image.path).map(|dir| dir.display().to_string()),
         "failure": holder::failure(&image.path),
         "facts": facts,

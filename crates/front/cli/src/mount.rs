@@ -211,13 +211,13 @@ mod linux {
         let mut image = Image::parse(&args.image.image, &rest)?;
         let named = args.engine.is_some() || args.new.is_some();
         let engine = named.then(|| mkfs::engine(args.engine.as_deref())).transpose()?;
-        image = match engine {
-            Some(engine) => image.of(engine, Job::Mount),
-            None => image.settled(),
-        };
         match engine {
-            Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
+            Some(engine) => {
+                image = image.of(engine, Job::Mount);
+                check_engine_options(&mut image, engine, is_sloppy)?;
+            }
             None => {
+                image = image.settled();
                 let engines = || arboretum::engines().iter().chain(arboretum::examples());
                 let specs = || engines().flat_map(|e| e.mount_options());
                 if is_sloppy {

@@ -253,13 +253,16 @@ pub(crate) fn sound_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resu
     read_tail(dev, sb, geom)?.ok_or_else(damaged)
 }
 
-/// A number that no transaction with remains in the journal has.
-pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
-    let mut last = 0;
+/// A number that no transaction with remains in the journal has. What cannot be read may be one each.
+pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> u32 {
+    let (mut last, mut unread) = (0, 0);
     for at in 1..sb.journal_frags.get() {
-        last = last.max(read_head(dev, sb, geom, at)?.map_or(0, |(h, _)| h.seq.get()));
+        match read_head(dev, sb, geom, at) {
+            Ok(head) => last = last.max(head.map_or(0, |(h, _)| h.seq.get())),
+            Err(_) => unread += 1,
+        }
     }
-    Ok(last.wrapping_add(1))
+    last.wrapping_add(unread).wrapping_add(1)
 }
 
 #[cfg(test)]

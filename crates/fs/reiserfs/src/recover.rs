@@ -16,6 +16,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, get_u32, hash, put};
 use arbor_base::vfs::Result;
+use arbor_kit::reads::what_can_be_read;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -131,14 +132,10 @@ fn own_head(geom: &Geom, bytes: &[u8]) -> Option<Record> {
     Some(head).filter(|head| head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid)
 }
 
-/// The highest number of a record that the log shows, whole or not.
-pub(crate) fn highest_seq(dev: &dyn Device, geom: &Geom) -> Result<u64> {
-    let mut highest = 0;
-    for block in 2..=geom.log {
-        let seq = record_head(dev, geom, block)?.map_or(0, |head| head.seq.get());
-        highest = if seq < MOST_SEQ / 2 { seq.max(highest) } else { highest };
-    }
-    Ok(highest)
+/// The highest number of a record that the log shows, whole or not. What cannot be read shows none.
+pub(crate) fn highest_seq(dev: &dyn Device, geom: &Geom) -> u64 {
+    let seq = |block| record_head(dev, geom, block).ok().flatten().map_or(0, |head| head.seq.get());
+    (2..=geom.log).map(seq).filter(|seq| *seq < MOST_SEQ / 2).max().unwrap_or(0)
 }
 
 /// Numbers of records are less.
@@ -190,13 +187,7 @@ fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block) -> Option<(u64, Blo
     let mut most = 4 * u64::from(geom.log);
     for first in (at.saturating_add(1)..end).step_by(step as usize) {
         let mut bytes = vec![0; step.min(end - first) as usize * size];
-        if dev.read_at(Kind::Log, geom.byte(first), &mut bytes).is_err() {
-            for (block, bytes) in (first..).zip(bytes.chunks_exact_mut(size)) {
-                if dev.read_at(Kind::Log, geom.byte(block), bytes).is_err() {
-                    bytes.fill(0);
-                }
-            }
-        }
+        what_can_be_read(dev, Kind::Log, geom.byte(first), &mut bytes, size);
         for (block, bytes) in (first..).zip(bytes.chunks_exact(size)) {
             let head = own_head(geom, bytes).filter(|head| head.seq.get() > seq && head.seq.get() < MOST_SEQ);
             let Some(head) = head else { continue };

@@ -5,6 +5,7 @@ use crate::validate;
 use arbor_base::device::{Buf, Device, Kind, zeroed};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Ino, Result};
+use arbor_kit::reads::what_can_be_read;
 use rustc_hash::FxHashMap;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -95,15 +96,14 @@ const UNREAD: u8 = 0xff;
 
 /// The inodes of a chunk one by one, if any of them can be read.
 fn read_inodes(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize) -> Option<Vec<u8>> {
-    let (mut bytes, mut some, mut at) = (zeroed(len), false, addr.byte());
-    for inode in bytes.chunks_mut(geom.inode_size()) {
-        match dev.read_at(kind_of(What::Chunk), at, inode) {
-            Ok(()) => some = true,
-            Err(_) => inode.fill(UNREAD),
-        }
-        at = at.saturating_add(inode.len() as u64);
+    let (mut bytes, size) = (zeroed(len), geom.inode_size());
+    let unread = what_can_be_read(dev, kind_of(What::Chunk), addr.byte(), &mut bytes, size);
+    let mut inodes: Vec<&mut [u8]> = bytes.chunks_mut(size).collect();
+    if unread.len() == inodes.len() {
+        return None;
     }
-    some.then_some(bytes)
+    unread.iter().filter_map(|n| inodes.get_mut(*n).map(|inode| inode.fill(UNREAD))).for_each(drop);
+    Some(bytes)
 }
 
 /// Whether the checksum of an inode is right. One that was never used has none, only zeros.

@@ -22,13 +22,8 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     let log = devices.extra.remove("log");
     // To look at a volume that was unmounted nobody needs its log.
-    let needs_log = !(read_only && sb.clean.get() != 0);
-    if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() && (needs_log || log.is_some()) {
-        return Err(Error::refused(if log.is_some() {
-            "the volume's log is internal, but option log was given"
-        } else {
-            "the volume's log is on another device: option log=FILE is needed"
-        }));
+    if log.is_some() || !read_only || sb.clean.get() == 0 {
+        superblock::check_log(&sb, log.is_some())?;
     }
     let now = clock.now();
     if let Some(log) = &log {
@@ -105,7 +100,7 @@ fn recover_log(
     // A cycle that no record on disk has, not even one after the gap where recovery stopped.
     let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
     let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
-    // The log says first which mount it is of ([`recover::is_ours`]).
+    // The log says first which mount it is of ([`recover::is_of_this_time`]).
     sb.mounts = sb.mounts.get().wrapping_add(1).into();
     let anchor = LogAnchor {
         fsid: geom.fsid.into(),

@@ -28,6 +28,7 @@ use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::layout::{Corrupt, Location, Role, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::buddy::bitmap;
+use arbor_kit::reads::what_can_be_read;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::ops::Range;
@@ -349,16 +350,9 @@ impl<'a> LogArea<'a> {
     /// A piece of the area, sector by sector where it has to be: what cannot be read is zeros. Also those sectors of the area.
     fn look(&self, n: usize) -> (Vec<u8>, Vec<usize>) {
         let (first, len) = (n * Self::PIECE, Self::PIECE.min(self.bytes.len().saturating_sub(n * Self::PIECE)));
-        let (mut piece, mut unread) = (zeroed(len), Vec::new());
-        let byte = |at: usize| self.start.saturating_add(at as u64);
-        if self.log.read_at(Kind::Log, byte(first), &mut piece).is_err() {
-            for (sector, at) in piece.chunks_mut(SECTOR as usize).zip((first..).step_by(SECTOR as usize)) {
-                if self.log.read_at(Kind::Log, byte(at), sector).is_err() {
-                    sector.fill(0);
-                    unread.push(at / SECTOR as usize);
-                }
-            }
-        }
+        let (mut piece, at) = (zeroed(len), self.start.saturating_add(first as u64));
+        let unread = what_can_be_read(self.log, Kind::Log, at, &mut piece, SECTOR as usize);
+        let unread = unread.into_iter().map(|n| first / SECTOR as usize + n).collect();
         (piece, unread)
     }
 
@@ -374,9 +368,7 @@ impl<'a> LogArea<'a> {
             }
             let (read, unread) = self.look(n);
             self.unread.extend(unread);
-            if let Some(loaded) = self.loaded.get_mut(n) {
-                *loaded = true;
-            }
+            self.loaded.get_mut(n).into_iter().for_each(|loaded| *loaded = true);
             if let Some(piece) = self.bytes.get_mut(n * Self::PIECE..n * Self::PIECE + read.len()) {
                 piece.copy_from_slice(&read);
             }

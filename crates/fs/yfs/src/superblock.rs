@@ -85,3 +85,12 @@ fn check_log_area(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     }
     Ok(())
 }
+
+/// Refuses a log that was given for a volume that has its own, and the other way round.
+pub(crate) fn check_log(sb: &SuperBlock, is_given: bool) -> Result<()> {
+    match (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0, is_given) {
+        (true, false) => Err(Error::refused("the volume's log is on another device: option log=FILE is needed")),
+        (false, true) => Err(Error::refused("the volume's log is internal, but option log was given")),
+        _ => Ok(()),
+    }
+}

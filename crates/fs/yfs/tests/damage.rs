@@ -866,7 +866,7 @@ fn damage_costs_only_itself() {
 
 #[test]
 fn a_bad_sector_costs_its_block() {
-    arbor_torture::badsector::a_bad_sector_costs_its_block(&arbor_yfs::Yfs, "", 4096);
+    arbor_torture::badsector::a_bad_sector_costs_its_block(&Yfs, "", 4096);
 }
 
 #[test]

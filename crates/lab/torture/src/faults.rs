@@ -790,7 +790,7 @@ impl<'a> Attempt<'a> {
             match self.base.recover(&faulty) {
                 Err(e) if faulty.struck() == 0 => return Err(format!("{e} (recovery, without a fault)")),
                 // Such a list of files without names is passed by.
-                Ok(fs) if !fs.damage_passed_by().is_empty() => {
+                Ok(fs) if op == FaultOp::Read && !fs.damage_passed_by().is_empty() => {
                     faulty.heal();
                     drop(fs);
                     self.base.give_back(&disk)?;

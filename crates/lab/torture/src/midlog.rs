@@ -3,7 +3,7 @@
 
 use crate::badsector::BadSector;
 use crate::damage::{check, codes, flip, format};
-use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice, SECTOR};
+use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice, SECTOR};
 use arbor_base::vfs::{
     CheckOptions, Cx, Devices, Engine, FileSystem, Ino, ManualClock, MountOptions, Options, Repair, Time, mode,
 };
@@ -22,7 +22,9 @@ const PLACES: usize = 80;
 /// How the history of the volume is: options of mkfs, options of mount, bytes of each file.
 type History<'a> = (&'a str, &'a str, usize);
 
-fn try_mount(engine: &dyn Engine, dev: &MemDevice, options: &str) -> arbor_base::vfs::Result<Arc<dyn FileSystem>> {
+type Mounted = arbor_base::vfs::Result<Arc<dyn FileSystem>>;
+
+fn try_mount(engine: &dyn Engine, dev: &(impl Device + Clone + 'static), options: &str) -> Mounted {
     let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
     let o = MountOptions { options: Options::parse(options), ..MountOptions::default() };
     engine.mount(Devices::single(dev.clone()), &o, clock)
@@ -108,9 +110,7 @@ fn what_nobody_needs(engine: &dyn Engine, how: History<'_>, last: &[u8]) -> Resu
     for n in unused.iter().step_by(unused.len().div_ceil(2 * PLACES)) {
         let device = BadSector { inner: MemDevice::from_bytes(last), at: (n * SECTOR) as u64 };
         let wrong = |what: &str| format!("{how:?}, byte {:#x} cannot be read: {what}", device.at);
-        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
-        let o = MountOptions { options: Options::parse(how.1), ..MountOptions::default() };
-        let fs = match engine.mount(Devices::single(device.clone()), &o, clock) {
+        let fs = match try_mount(engine, &device, how.1) {
             Ok(fs) => fs,
             Err(e) if std::mem::replace(&mut refused, true) => return Err(wrong(&format!("{e}, and one before"))),
             Err(_) => continue,

@@ -19,7 +19,7 @@ const SEARCH: [(u64, u64); 2] = [(1 << 30, 4 << 10), (40 << 30, 32 << 10)];
 /// Number of cylinder groups whose headers are compared with a superblock.
 const WITNESSES: u32 = 64;
 
-/// Applies the journal of a volume that was not unmounted. With `write` it is replayed in place and emptied; without,
+/// Applies the journal of a volume that was not unmounted. With a repair it is replayed in place and emptied; without,
 /// its copies are laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost`: the superblock is a
 /// substitute, and does not know how the volume was kept. The superblock of `r` is read again if the replay changed it.
 /// Returns whether anything was replayed; a journal without a tail cannot be. One with damaged transactions is not: what is
@@ -98,7 +98,7 @@ fn is_among(runs: &Runs, geom: &Geom, copy: &Copy) -> bool {
 impl Reader<'_> {
     /// Lets the journal begin anew.
     fn empty_journal(&mut self) -> Result<()> {
-        let seq = unused_number(self.view.dev, &self.sb, &self.geom)?;
+        let seq = unused_number(self.view.dev, &self.sb, &self.geom);
         let tail = tail_bytes(&self.geom, seq, 1);
         tail_places(&self.sb).into_iter().try_for_each(|place| {
             let at = self.geom.byte(Frag(self.sb.journal_start.get().saturating_add(place)));
@@ -118,7 +118,7 @@ impl Checker<'_> {
         }
         let (issue, tail) = match read_tail(view.dev, sb, geom)? {
             Some((seq, from)) => (Issue::JournalTailCopy { at }, tail_bytes(geom, seq, from)),
-            None => (Issue::JournalTail { at }, tail_bytes(geom, unused_number(view.dev, sb, geom)?, 1)),
+            None => (Issue::JournalTail { at }, tail_bytes(geom, unused_number(view.dev, sb, geom), 1)),
         };
         self.f.note(issue);
         view.write(Stage::Rest, Kind::Log, at, &tail)

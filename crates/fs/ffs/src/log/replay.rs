@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::superblock;
+use arbor_kit::reads::what_can_be_read;
 
 /// A copy of metadata in the journal.
 pub(crate) struct Copy {
@@ -12,7 +13,6 @@ pub(crate) struct Copy {
 }
 
 /// What a journal holds.
-#[derive(Default)]
 pub(crate) struct Held {
     /// The newest copy of each fragment, in their order.
     pub copies: Vec<Copy>,
@@ -90,14 +90,8 @@ fn later_transaction(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, a
     let (end, step, size) = (last_fragment(sb), geom.frags_for(SEARCH), geom.frag_size());
     for first in (at.saturating_add(1)..end).step_by(step as usize) {
         let mut bytes = vec![0; geom.bytes_of(step.min(end - first))];
-        let byte = |at: u32| geom.byte(Frag(sb.journal_start.get().saturating_add(at)));
-        if dev.read_at(Kind::Log, byte(first), &mut bytes).is_err() {
-            for (at, fragment) in (first..).zip(bytes.chunks_exact_mut(size)) {
-                if dev.read_at(Kind::Log, byte(at), fragment).is_err() {
-                    fragment.fill(0);
-                }
-            }
-        }
+        let byte = geom.byte(Frag(sb.journal_start.get().saturating_add(first)));
+        what_can_be_read(dev, Kind::Log, byte, &mut bytes, size);
         for (at, fragment) in (first..).zip(bytes.chunks_exact(size)) {
             let head = decode_head(geom, fragment).filter(|h| h.kind.get() == JournalKind::Descriptor as u32);
             if let Some(h) = head.filter(|h| is_later(h.seq.get(), seq)) {

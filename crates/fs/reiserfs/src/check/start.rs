@@ -63,7 +63,7 @@ fn without_heads(dev: &dyn Device, (sb, geom): (&SuperBlock, &Geom), why: String
     let found = if sb.is_unmounted() { None } else { recover::read_headless(dev, geom)? };
     let then = if found.is_some() { "its records count from the first one on" } else { "the log is emptied" };
     f.note(Issue::Log { why, then });
-    let seq = recover::highest_seq(dev, geom)? + u64::from(geom.log);
+    let seq = recover::highest_seq(dev, geom) + u64::from(geom.log);
     Ok(found.unwrap_or_else(|| Found { seq, at: 2, is_new: true, ..Found::default() }))
 }
 

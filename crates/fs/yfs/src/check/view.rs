@@ -139,11 +139,8 @@ impl RawInode {
 /// Whether the devices are those that the superblock asks for; the log's device.
 pub(crate) fn log_device<'a>(devices: &'a Devices, sb: &SuperBlock) -> Result<Option<&'a dyn Device>> {
     let log = devices.extra.get("log").map(|d| &**d);
-    match (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0, log) {
-        (true, None) => Err(Error::refused("the volume's log is on another device: option log=FILE is needed")),
-        (false, Some(_)) => Err(Error::refused("the volume's log is internal, but option log was given")),
-        (_, log) => Ok(log),
-    }
+    crate::superblock::check_log(sb, log.is_some())?;
+    Ok(log)
 }
 
 /// Opens a volume for reading; the log of one that was not unmounted is replayed in memory.
