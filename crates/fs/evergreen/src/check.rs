@@ -117,7 +117,7 @@ impl Concluded for Checker<'_> {
         if self.core.sb.is_clean() {
             self.core.begin()?;
         }
-        self.core.write_whole()?;
+        self.core.write_at_rest()?;
         self.core.write_super_copy()?;
         (self.core.sb.clean, self.core.sb.master) = (clean.into(), self.core.master_at.into());
         self.core.write_super()

@@ -106,6 +106,7 @@ impl Core {
         }
         self.write_master()?;
         self.flush()?;
+        self.is_twin = false;
         self.laid = logged.iter().map(|(_, dirty, bytes)| (dirty.block, (dirty.kind, bytes.clone()))).collect();
         logged.iter().chain(&now).for_each(|(name, ..)| self.cache.set_clean(*name));
         self.changes = Default::default();
@@ -127,9 +128,25 @@ impl Core {
         self.write_commit()?;
         self.write_laid()?;
         if self.master.head.redo.get() != 0 {
-            self.touch_master();
-            self.write_commit()?;
+            self.commit_again()?;
         }
+        Ok(())
+    }
+
+    /// Commits all changes in place and twice, so that damage of the last master block costs nothing.
+    pub fn write_at_rest(&mut self) -> Result<()> {
+        self.write_whole()?;
+        if !self.is_twin {
+            self.commit_again()?;
+        }
+        Ok(())
+    }
+
+    /// Commits what the last commit has, without a redo list.
+    fn commit_again(&mut self) -> Result<()> {
+        self.touch_master();
+        self.write_commit()?;
+        self.is_twin = true;
         Ok(())
     }
 

@@ -140,6 +140,7 @@ impl Core {
         // An unmounted volume has no redo list.
         self.write_laid()?;
         let was_clean = self.sb.is_clean();
+        self.is_twin = was_clean;
         let unordered = self.sb.clean.get() == UNORDERED || self.opts.redo == Logging::None;
         let clean = if unordered { UNORDERED } else { IN_USE };
         (self.sb.clean, self.sb.master) = (clean.into(), 0.into());

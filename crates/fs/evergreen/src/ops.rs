@@ -121,7 +121,7 @@ impl Core {
     /// Marks the volume clean.
     fn write_mark(&mut self) -> Result<()> {
         if !planted(Flaw::CleanTooEarly) {
-            self.write_whole()?;
+            self.write_at_rest()?;
         }
         self.sb.clean = u32::from(!self.calls.health.has_met_damage()).into();
         self.sb.master = self.master_at.into();

@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub master: Master,
     /// Where that of the last commit is; 0 before the first one.
     pub master_at: u32,
+    /// Whether the last commit has the same contents as the one before it.
+    pub is_twin: bool,
     pub opts: Mount,
     pub dev: Arc<dyn Device>,
     /// What it is good at.
@@ -102,6 +104,7 @@ impl Core {
             sb,
             master: Master::default(),
             master_at: 0,
+            is_twin: false,
             opts,
             dev,
             cache,

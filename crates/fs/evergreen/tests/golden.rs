@@ -17,7 +17,9 @@ const FORMS: Forms = Forms { far: [12 << 12, (12 + POINTERS) << 12, (12 + POINTE
 const SHAPE: &str = "stride=64";
 const REDO: &str = "v1-redo.bin";
 /// With `INCOMPAT_XATTR_BLOCKS`; the last one has attributes of several blocks.
-const XATTRS: [&str; 4] = ["v1-xattrs-empty.bin", "v1-xattrs.bin", "v1-xattrs-cut.bin", "v1-xattrs-redo.bin"];
+const XATTRS: [&str; 4] = ["v1-xattrs-empty.bin", "v1-xattrs-twice.bin", "v1-xattrs-cut.bin", "v1-xattrs-redo.bin"];
+/// Unmounted with one commit.
+const ONCE: &str = "v1-xattrs.bin";
 /// How the volume of [`REDO`] was mounted.
 const OVERWRITE: &str = "modify=overwrite,redo=all";
 
@@ -74,7 +76,7 @@ fn empty_volumes_are_read() {
 
 #[test]
 fn unmounted_volumes_are_read() {
-    [UNMOUNTED, XATTRS[1]].iter().for_each(|name| GOLDEN.an_unmounted_volume_is_read(name, &FORMS));
+    [UNMOUNTED, ONCE, XATTRS[1]].iter().for_each(|name| GOLDEN.an_unmounted_volume_is_read(name, &FORMS));
 }
 
 #[test]
