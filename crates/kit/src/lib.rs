@@ -26,6 +26,7 @@ pub mod findings;
 pub mod flaws;
 pub mod forest;
 pub mod fragments;
+pub mod gaps;
 pub mod growth;
 pub mod head;
 pub mod health;

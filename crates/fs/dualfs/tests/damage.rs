@@ -389,3 +389,8 @@ fn contents_with_a_wrong_checksum_stay_an_error() {
     let read = |lbn: usize| fs.read(ino, (lbn * block) as u64, &mut vec![0; block]).map_err(|e| e.errno());
     assert_eq!((read(1), read(2), read(3)), (Ok(block), Err(Errno::EUCLEAN), Ok(block)));
 }
+
+#[test]
+fn a_damaged_summary_costs_no_inode() {
+    arbor_torture::midlog::a_summary_costs_no_inode(DAMAGE.engine, "");
+}

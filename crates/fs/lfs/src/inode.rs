@@ -36,7 +36,7 @@ impl Inode {
 }
 
 /// The sound inodes of a volume in the bytes of a fragment, each with its offset.
-fn sound_inodes(geom: &Geom, fragment: &[u8]) -> impl DoubleEndedIterator<Item = (usize, Dinode)> {
+pub(crate) fn sound_inodes(geom: &Geom, fragment: &[u8]) -> impl DoubleEndedIterator<Item = (usize, Dinode)> {
     let is_sound = |b: &&[u8]| crc_without(b, CRC_AT) == get_u32(b, CRC_AT);
     let each = fragment.chunks_exact(INODE).enumerate().filter(move |(_, b)| is_sound(b));
     let all = each.filter_map(|(n, b)| Some((n * INODE, Dinode::read_from_bytes(b).ok()?)));

@@ -654,3 +654,8 @@ fn damage_of_one_promise_is_not_the_end_of_the_log() {
     use arbor_torture::midlog::damage_is_not_the_end_of_the_log;
     damage_is_not_the_end_of_the_log(DAMAGE.engine, ("", "", 3000), None);
 }
+
+#[test]
+fn a_damaged_summary_costs_no_inode() {
+    arbor_torture::midlog::a_summary_costs_no_inode(DAMAGE.engine, "");
+}

@@ -192,3 +192,45 @@ fn used(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice) -> Result<()
     }
     Ok(())
 }
+
+/// Files that one sync makes durable.
+const CROWD: usize = 1500;
+
+/// Damages each summary of a log, of partial segments with many inodes; after a repair all files are there but those of the last
+/// sync, whose damage may be a write that was cut off.
+pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
+    let dev = format(engine, 64 << 20, format_options);
+    let fs = try_mount(engine, &dev, "").expect("mount");
+    let made = |name: String| {
+        let ino = fs.mknod(&CX, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
+        fs.write(ino, 0, name.repeat(5).as_bytes()).expect("write");
+        name
+    };
+    let mut names: Vec<String> = Vec::new();
+    for (group, files) in [20, CROWD, 20, 20, CROWD, 20].into_iter().enumerate() {
+        names.extend((0..files).map(|n| made(format!("{group} {n}"))));
+        // Of a file that was removed no older state comes back.
+        fs.unlink(fs.root(), names.swap_remove(names.len() - 1 - files / 2).as_bytes()).expect("unlink");
+        fs.syncfs().expect("syncfs");
+    }
+    made("the last".into());
+    fs.syncfs().expect("syncfs");
+    let image = dev.snapshot();
+    let mut all = Vec::new();
+    engine.structures(&Devices::single(image.clone()), &mut |s| all.push(s)).expect("structures");
+    all.retain(|s| s.kind == "summary");
+    assert!(all.len() > 6, "{} summaries", all.len());
+    for s in all {
+        let damaged = image.snapshot();
+        flip(&damaged, s.offset + 20);
+        assert_eq!(check(engine, damaged.clone(), Repair::Yes).remaining(), 0, "summary at {:#x}", s.offset);
+        let fs = try_mount(engine, &damaged, "").expect("mount after a repair");
+        let is_lost = |name: &&String| {
+            let mut read = [0; 99];
+            let found = fs.lookup(fs.root(), name.as_bytes()).and_then(|a| fs.read(a.ino, 0, &mut read));
+            found.ok().map(|n| &read[..n]) != Some(name.repeat(5).as_bytes())
+        };
+        let lost: Vec<&String> = names.iter().filter(is_lost).collect();
+        assert!(lost.is_empty(), "without the summary at {:#x} {} files are lost: {lost:?}", s.offset, lost.len());
+    }
+}

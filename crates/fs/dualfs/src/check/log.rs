@@ -2,9 +2,11 @@
 //!
 //! Every set names the inodes that it writes or frees, and the cleaner's do so too; so the newest set that counts and names
 //! an inode says where it is. The whole metadata area is read for that. A file whose end no summary tells of any more comes
-//! back without a name, unless others have its blocks since.
+//! back without a name, unless others have its blocks since. Where a summary is damaged, the inodes that it told of are
+//! searched for.
 
 use super::inodes::is_damaged;
+use crate::decoded::inodes_in;
 use crate::format::*;
 use crate::plan::LogEnd;
 use crate::summary::{self, Parsed};
@@ -14,6 +16,8 @@ use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::vfs::{Ino, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::ends::{Ends, Part};
+use arbor_kit::gaps::{self, Age, Gap, Stray, Strays, Told};
+use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -34,6 +38,7 @@ struct State {
 pub(super) struct Log {
     ends: Ends<(Seg, u32)>,
     states: FxHashMap<u32, Vec<State>>,
+    strays: Strays,
     /// Epoch and number of the first set that does not count, if a checkpoint led to the volume: it was not rolled forward
     /// over that, and will write where it lies.
     end: Option<(u64, u64)>,
@@ -43,9 +48,16 @@ impl Log {
     /// Reads the whole metadata area; keeps what concerns the inodes that are wanted, of sets before `end` if there is one.
     pub fn read(core: &Core, end: Option<(u64, u64)>, is_wanted: &dyn Fn(u32) -> bool) -> Result<Log> {
         let (mut log, dev, geom) = (Log { end, ..Log::default() }, &*core.dev, &core.geom);
+        let mut parts = Vec::new();
         for seg in (0..geom.segs).map(Seg) {
-            for (at, p) in in_segment(core, seg)? {
+            for (at, p) in in_segment(core, seg) {
                 log.see((seg, at), &p, is_wanted);
+                parts.push(part(seg, at, &p));
+            }
+        }
+        for gap in gaps::gaps(&parts, geom.segs, geom.seg_blocks()) {
+            if end.is_none_or(|end| gap.before <= end) {
+                log.search(core, gap, is_wanted);
             }
         }
         let is_sound = &mut |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at)? {
@@ -71,26 +83,48 @@ impl Log {
         }
     }
 
+    /// Keeps the newest state of each inode that is wanted and lies where a summary is damaged.
+    fn search(&mut self, core: &Core, gap: Gap, is_wanted: &dyn Fn(u32) -> bool) {
+        let (geom, (first, end)) = (&core.geom, gap.units);
+        let start = geom.seg_start(Seg(gap.seg)).0 + first;
+        let mut bytes = zeroed((end.saturating_sub(first) as usize) << geom.block_shift);
+        reads::what_can_be_read(&*core.dev, Kind::Log, geom.meta_byte(MetaBlock(start)), &mut bytes, geom.block());
+        for (block, bytes) in (start..).zip(bytes.chunks_exact(geom.block())) {
+            for (_, d) in inodes_in(geom, bytes).filter(|(_, d)| is_wanted(d.ino.get())) {
+                self.strays.see(d.ino.get(), Stray { age: age(&d), gap, place: block });
+            }
+        }
+    }
+
     /// Entries of the map by the newest sound state of each inode, those of the youngest sets first.
     fn entries(&self, core: &mut Core) -> Result<Vec<(u32, MapEntry)>> {
         let mut all = Vec::with_capacity(self.states.len());
-        for (ino, list) in &self.states {
-            let counting: Vec<State> = list.iter().copied().filter(|s| self.ends.counts(s.epoch, s.set)).collect();
-            let Some(newest) = counting.first().copied() else { continue };
-            let mut entry = MapEntry { version: newest.version.into(), ..MapEntry::default() };
-            // An inode whose newest state is free is free; older states count only if of the same version.
-            for s in counting.iter().take_while(|s| s.block != 0 && s.version == newest.version) {
-                let read = core.read_inode(Ino((*ino).into()), MetaBlock(s.block));
-                if read.as_ref().is_ok_and(|(_, d)| d.version.get() == newest.version) {
-                    entry.block = s.block.into();
-                    break;
-                }
-                is_damaged(read)?;
-            }
-            all.push(((newest.epoch, newest.set), *ino, entry));
+        let unnamed = self.strays.inos().filter(|ino| !self.states.contains_key(ino));
+        for ino in self.states.keys().copied().chain(unnamed) {
+            let told = self.told(core, ino)?;
+            all.extend(self.strays.or_newer(ino, told).map(|told| (told, ino)));
         }
-        all.sort_unstable_by_key(|(age, ino, _)| (std::cmp::Reverse(*age), *ino));
-        Ok(all.into_iter().map(|(_, ino, entry)| (ino, entry)).collect())
+        all.sort_unstable_by_key(|(told, ino)| (std::cmp::Reverse(told.of), *ino));
+        let entry = |t: Told| MapEntry { block: t.place.into(), version: t.version.into(), ..MapEntry::default() };
+        Ok(all.into_iter().map(|(told, ino)| (ino, entry(told))).collect())
+    }
+
+    /// What summaries tell of an inode.
+    fn told(&self, core: &mut Core, ino: u32) -> Result<Option<Told>> {
+        let list = self.states.get(&ino).into_iter().flatten();
+        let counting: Vec<&State> = list.filter(|s| self.ends.counts(s.epoch, s.set)).collect();
+        let Some(newest) = counting.first() else { return Ok(None) };
+        let (of, version, is_free) = ((newest.epoch, newest.set), newest.version, newest.block == 0);
+        // An inode whose newest state is free is free; older states count only if of the same version.
+        for s in counting.iter().take_while(|s| s.block != 0 && s.version == version) {
+            let read = core.read_inode(Ino(ino.into()), MetaBlock(s.block));
+            if let Some((_, d)) = read.as_ref().ok().filter(|(_, d)| d.version.get() == version) {
+                let (of, changed) = ((s.epoch, s.set), Some(age(d).changed));
+                return Ok(Some(Told { of, version, place: s.block, changed, is_free }));
+            }
+            is_damaged(read)?;
+        }
+        Ok(Some(Told { of, version, place: 0, changed: None, is_free }))
     }
 
     /// Fills the entries that were wanted in the map.
@@ -110,10 +144,20 @@ fn enter(core: &mut Core, entries: &[(u32, MapEntry)]) -> Result<()> {
     Ok(())
 }
 
+fn age(d: &Dinode) -> Age {
+    Age { version: d.version.get(), changed: (d.ctime.secs.get(), d.ctime.nanos.get()) }
+}
+
+fn part(seg: Seg, at: u32, p: &Parsed) -> gaps::Part {
+    let (h, seg) = (&p.head, seg.0);
+    let (of, index, fill) = ((h.epoch.get(), h.set.get()), h.index.get(), h.fill.get());
+    gaps::Part { seg, at, len: h.len.get(), of, index, fill, next_seg: h.next_seg.get() }
+}
+
 /// The sound summaries of the last filling of a segment, each with its block in the segment.
-fn in_segment(core: &Core, seg: Seg) -> Result<Vec<(u32, Parsed)>> {
+fn in_segment(core: &Core, seg: Seg) -> Vec<(u32, Parsed)> {
     let (geom, mut bytes) = (&core.geom, zeroed(1 << core.geom.seg_shift));
-    core.dev.read_at(Kind::Log, geom.meta_byte(geom.seg_start(seg)), &mut bytes)?;
+    reads::what_can_be_read(&*core.dev, Kind::Log, geom.meta_byte(geom.seg_start(seg)), &mut bytes, geom.block());
     let (mut all, mut at) = (Vec::new(), 0);
     while at < geom.seg_blocks() {
         let found = summary::in_bytes(geom, &bytes, at);
@@ -129,7 +173,7 @@ fn in_segment(core: &Core, seg: Seg) -> Result<Vec<(u32, Parsed)>> {
     }
     let fill = all.iter().map(|(_, p)| p.head.fill.get()).max();
     all.retain(|(_, p)| Some(p.head.fill.get()) == fill);
-    Ok(all)
+    all
 }
 
 /// A state that was made from the summaries alone.

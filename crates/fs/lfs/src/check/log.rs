@@ -1,9 +1,10 @@
-//! Recovering inodes and the inode map from the summaries, where the ifile has lost them.
+//! Recovering inodes and the inode map from the summaries, where the ifile has lost them. Where a summary is damaged, the inodes
+//! that it told of are searched for.
 
 use super::words;
 use crate::format::*;
 use crate::heads::{HOT, LogHeads};
-use crate::inode::Inode;
+use crate::inode::{Inode, sound_inodes};
 use crate::options;
 use crate::summary::{self, Parsed};
 use crate::superblock;
@@ -15,6 +16,8 @@ use arbor_base::layout::{Corrupt, Location, get_u32};
 use arbor_base::vfs::{Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::ends::{Ends, Part};
+use arbor_kit::gaps::{self, Age, Gap, Stray, Strays, Told};
+use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,6 +145,40 @@ pub(super) fn last_fill(core: &Core) -> Result<u64> {
     Ok(ends(core)?.fill())
 }
 
+/// The newest inodes that are wanted of which no summary tells.
+fn strays(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<Strays> {
+    let (geom, segs, mut parts, mut strays) = (core.geom, core.segs.count(), Vec::new(), Strays::default());
+    each_summary(core, &mut |seg, at, p| {
+        let h = &p.head;
+        let (of, index, fill) = ((h.epoch.get(), h.group.get()), h.index.get(), h.fill.get());
+        let next_seg = h.next_seg.get();
+        if [of.0, of.1, fill].iter().all(|n| *n < MOST) {
+            parts.push(gaps::Part { seg: seg.0, at, len: h.frags.get(), of, index, fill, next_seg });
+        }
+    })?;
+    let most = validate::most_inodes(&geom, segs);
+    let wanted = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
+    gaps::gaps(&parts, segs, geom.seg_frags()).into_iter().for_each(|gap| search(core, gap, &wanted, &mut strays));
+    Ok(strays)
+}
+
+/// Notes the inodes of a gap.
+fn search(core: &Core, gap: Gap, wanted: &dyn Fn(u32) -> bool, strays: &mut Strays) {
+    let (geom, (first, end)) = (core.geom, gap.units);
+    let start = geom.seg_start(Seg(gap.seg)).0 + first;
+    let mut bytes = zeroed(geom.bytes_of(end.saturating_sub(first)));
+    reads::what_can_be_read(&*core.dev, Kind::Log, geom.byte(Frag(start)), &mut bytes, geom.frag_size());
+    for (place, bytes) in (start..).zip(bytes.chunks_exact(geom.frag_size())) {
+        for (_, d) in sound_inodes(&geom, bytes).filter(|(_, d)| wanted(d.ino.get())) {
+            strays.see(d.ino.get(), Stray { age: age(&d), gap, place });
+        }
+    }
+}
+
+fn age(d: &Dinode) -> Age {
+    Age { version: d.version.get(), changed: (d.ctime.secs.get(), d.ctime.nanos.get()) }
+}
+
 /// The states of inodes in the log, the newest of each inode first.
 pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
     let ends = ends(core)?;
@@ -186,33 +223,42 @@ pub(super) fn missing_map(core: &mut Core) -> Result<BTreeSet<u64>> {
 pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
     let per = (core.geom.block_size() / MAP_ENTRY) as u64;
     let first = core.geom.lbn(MAP_AT);
-    let found = states(core, &|ino| missing.contains(&(u64::from(ino) / per)))?;
+    let wanted = |ino: u32| missing.contains(&(u64::from(ino) / per));
+    let (found, strays) = (states(core, &wanted)?, strays(core, &wanted)?);
     // A block without an inode in use is there too.
     for n in missing {
         core.ifile_modify(first + n, 0, &[])?;
     }
-    let entries = entries(core, &found)?;
+    let entries = entries(core, &found, &strays)?;
     enter(core, entries)
 }
 
 /// Entries of the map by the newest sound state of each inode, ascending.
-fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>) -> Result<Vec<(u32, MapEntry)>> {
+fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>, strays: &Strays) -> Result<Vec<(u32, MapEntry)>> {
     let mut all = Vec::with_capacity(found.len());
-    for (ino, list) in found {
-        let version = list.first().map_or(0, |s| s.version);
-        let mut entry = MapEntry { version: version.into(), ..MapEntry::default() };
-        // An inode whose newest state is free is free; older states count only if of the same version.
-        for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
-            let d = words(core.read_inode(Ino((*ino).into()), Frag(s.frag)))?;
-            if d.is_ok_and(|(_, d)| d.version.get() == version) {
-                entry.frag = s.frag.into();
-                break;
-            }
-        }
-        all.push((*ino, entry));
+    let unnamed = strays.inos().filter(|ino| !found.contains_key(ino));
+    for ino in found.keys().copied().chain(unnamed) {
+        let told = told(core, ino, found.get(&ino).map_or(&[][..], |list| list))?;
+        let entry = |t: Told| MapEntry { frag: t.place.into(), version: t.version.into(), ..MapEntry::default() };
+        all.extend(strays.or_newer(ino, told).map(|told| (ino, entry(told))));
     }
     all.sort_unstable_by_key(|e| e.0);
     Ok(all)
+}
+
+/// What summaries tell of an inode.
+fn told(core: &mut Core, ino: u32, list: &[State]) -> Result<Option<Told>> {
+    let Some(newest) = list.first() else { return Ok(None) };
+    let (of, version, is_free) = ((newest.epoch, newest.group), newest.version, newest.frag == 0);
+    // An inode whose newest state is free is free; older states count only if of the same version.
+    for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
+        let read = words(core.read_inode(Ino(ino.into()), Frag(s.frag)))?;
+        if let Some((_, d)) = read.ok().filter(|(_, d)| d.version.get() == version) {
+            let (of, changed) = ((s.epoch, s.group), Some(age(&d).changed));
+            return Ok(Some(Told { of, version, place: s.frag, changed, is_free }));
+        }
+    }
+    Ok(Some(Told { of, version, place: 0, changed: None, is_free }))
 }
 
 /// Enters them into the map, up to its end.
@@ -236,7 +282,8 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     core.cache.keep_all(true);
     let ends = ends(&core)?;
     let found = collect(&core, &ends, &|_| true)?;
-    let found = entries(&mut core, &found)?;
+    let strays = strays(&core, &|_| true)?;
+    let found = entries(&mut core, &found, &strays)?;
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
     let highest = found.iter().rev().find(|e| e.1.frag.get() != 0).map_or(ROOT.0 as u32, |e| e.0);
     core.state.inodes = highest.saturating_add(1);

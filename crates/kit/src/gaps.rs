@@ -1,0 +1,252 @@
+//! Where a log of segments has lost summaries, and which inode that lies there is newer than what the others tell.
+//!
+//! Partial segments follow each other without a gap, and each names the segment in which the log goes on. What lies between two
+//! that do not follow each other was written by partial segments whose summaries are damaged. Called by the checkers of the
+//! log-structured engines where they rebuild the inode map from the summaries.
+
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// Numbers of a mount and of a set.
+pub type Of = (u64, u64);
+
+/// A partial segment with a sound summary.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Its segment.
+    pub seg: u32,
+    /// The unit of the segment at which it begins.
+    pub at: u32,
+    /// Its units.
+    pub len: u32,
+    /// Mount and set.
+    pub of: Of,
+    /// Place in the set, from 0.
+    pub index: u32,
+    /// Ordinal number of the filling of the segment.
+    pub fill: u64,
+    /// The segment in which the log goes on.
+    pub next_seg: u32,
+}
+
+/// Units of a segment of which no summary tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// The segment.
+    pub seg: u32,
+    /// Its first unit, and the one behind its last.
+    pub units: (u32, u32),
+    /// The last set before it.
+    pub after: Of,
+    /// The first set behind it.
+    pub before: Of,
+    /// It lies between two partial segments of one filling, so all of it was written between them. Otherwise there may also be
+    /// what an earlier filling has left.
+    pub is_certain: bool,
+}
+
+impl Part {
+    fn end(&self) -> u32 {
+        self.at.saturating_add(self.len)
+    }
+
+    /// Whether `next` is what should come after this one.
+    fn is_followed_by(&self, next: &Part) -> bool {
+        let same = next.of == self.of && next.index == self.index + 1;
+        same || next.index == 0 && (next.of.1 == self.of.1 + 1 || next.of.0 > self.of.0 && next.of.1 <= self.of.1)
+    }
+}
+
+/// The gaps of a log with these partial segments, in a volume of `segs` segments of `units` units.
+pub fn gaps(parts: &[Part], segs: u32, units: u32) -> Vec<Gap> {
+    let mut fillings: BTreeMap<u32, Vec<Part>> = BTreeMap::new();
+    for part in parts.iter().filter(|part| part.seg < segs) {
+        let filling = fillings.entry(part.seg).or_default();
+        match filling.first().map(|first| first.fill) {
+            Some(fill) if fill > part.fill => continue,
+            Some(fill) if fill < part.fill => filling.clear(),
+            _ => {}
+        }
+        filling.push(*part);
+    }
+    fillings.values_mut().for_each(|filling| filling.sort_by_key(|part| part.at));
+    let mut before: BTreeMap<u32, Part> = BTreeMap::new();
+    for last in fillings.values().filter_map(|filling| filling.last()) {
+        let kept = before.entry(last.next_seg).or_insert(*last);
+        *kept = if last.fill > kept.fill { *last } else { *kept };
+    }
+    let mut all = Vec::new();
+    for (seg, filling) in &fillings {
+        let Some(first) = filling.first() else { continue };
+        let came = before.get(seg).filter(|last| last.fill < first.fill).map_or((0, 0), |last| last.of);
+        let (mut end, mut after) = (0, came);
+        for part in filling {
+            if part.at > end {
+                let units = (end, part.at);
+                all.push(Gap { seg: *seg, units, after, before: part.of, is_certain: true });
+            }
+            (end, after) = (part.end(), part.of);
+        }
+    }
+    let ends = fillings.values().filter_map(|filling| filling.last());
+    ends.for_each(|last| all.extend(behind(last, &fillings, segs, units)));
+    all
+}
+
+/// The gaps behind the last partial segment of a filling.
+fn behind(last: &Part, fillings: &BTreeMap<u32, Vec<Part>>, segs: u32, units: u32) -> Vec<Gap> {
+    let gap = |seg, units, before| Gap { seg, units, after: last.of, before, is_certain: false };
+    let tail = |before| (last.end() < units).then(|| gap(last.seg, (last.end(), units), before));
+    let next = fillings.get(&last.next_seg).and_then(|filling| filling.first()).filter(|next| next.fill > last.fill);
+    match next {
+        Some(next) if next.at == 0 && last.is_followed_by(next) => Vec::new(),
+        Some(next) => tail(next.of).into_iter().collect(),
+        None => {
+            let later = fillings.values().filter_map(|filling| filling.first()).filter(|first| first.fill > last.fill);
+            let Some(before) = later.map(|first| first.of).min() else { return Vec::new() };
+            let whole =
+                (last.next_seg < segs && last.next_seg != last.seg).then(|| gap(last.next_seg, (0, units), before));
+            tail(before).into_iter().chain(whole).collect()
+        }
+    }
+}
+
+/// A state of an inode, as far as it tells its age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Age {
+    /// Version of the inode: each time the number is given away, it is one more.
+    pub version: u32,
+    /// Last change of the inode, seconds and nanoseconds.
+    pub changed: (i64, u32),
+}
+
+impl Gap {
+    /// Whether an inode that lies here is newer than a state of it of which the summary of a set tells; that state has no time if
+    /// the inode was free then.
+    fn is_newer(&self, here: Age, of: Of, version: u32, changed: Option<(i64, u32)>) -> bool {
+        if here.version != version {
+            return here.version > version;
+        }
+        let Some(changed) = changed else { return false };
+        of < self.before && (self.is_certain && of < self.after || here.changed > changed)
+    }
+}
+
+/// An inode where no summary tells of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Stray {
+    /// How old it is.
+    pub age: Age,
+    /// In which gap it lies.
+    pub gap: Gap,
+    /// Address of its block.
+    pub place: u32,
+}
+
+/// What is known of an inode.
+#[derive(Clone, Copy, Debug)]
+pub struct Told {
+    /// Mount and set that tell of it; of one that is lost, of its newest state.
+    pub of: Of,
+    /// Its version.
+    pub version: u32,
+    /// Address of its block; 0 if it is free or lost.
+    pub place: u32,
+    /// When the inode that was found was changed; `None` if it is free or lost.
+    pub changed: Option<(i64, u32)>,
+    /// It is free.
+    pub is_free: bool,
+}
+
+/// The newest inode of each number of which no summary tells.
+#[derive(Debug, Default)]
+pub struct Strays(FxHashMap<u32, Stray>);
+
+impl Strays {
+    /// Notes an inode.
+    pub fn see(&mut self, ino: u32, stray: Stray) {
+        let kept = self.0.entry(ino).or_insert(stray);
+        let order = |s: &Stray| (s.age.version, s.gap.before, s.age.changed, s.place);
+        *kept = if order(&stray) > order(kept) { stray } else { *kept };
+    }
+
+    /// Numbers of all of them.
+    pub fn inos(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.keys().copied()
+    }
+
+    /// What summaries tell of an inode, or the stray one if that is newer.
+    pub fn or_newer(&self, ino: u32, told: Option<Told>) -> Option<Told> {
+        let stray = self.0.get(&ino).filter(|stray| told.is_none_or(|told| told.is_before(stray)));
+        stray.map(Told::stray).or(told)
+    }
+}
+
+impl Told {
+    fn stray(stray: &Stray) -> Told {
+        let (version, place, changed) = (stray.age.version, stray.place, Some(stray.age.changed));
+        // What may be of an earlier filling has no blocks that others say are theirs.
+        let of = if stray.gap.is_certain { stray.gap.before } else { (0, 0) };
+        Told { of, version, place, changed, is_free: false }
+    }
+
+    fn is_before(&self, stray: &Stray) -> bool {
+        let is_lost = !self.is_free && self.changed.is_none();
+        is_lost && stray.age.version >= self.version
+            || stray.gap.is_newer(stray.age, self.of, self.version, self.changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(seg: u32, at: u32, set: u64, fill: u64) -> Part {
+        Part { seg, at, len: 10, of: (1, set), index: 0, fill, next_seg: seg + 1 }
+    }
+
+    type Found = (u32, (u32, u32), u64, u64, bool);
+
+    fn found(parts: &[Part]) -> Vec<Found> {
+        let all = gaps(parts, 9, 30);
+        all.iter().map(|g| (g.seg, g.units, g.after.1, g.before.1, g.is_certain)).collect()
+    }
+
+    #[test]
+    fn a_log_without_damage_has_no_gap() {
+        assert_eq!(found(&[]), []);
+        let whole = [part(0, 0, 1, 1), part(0, 10, 2, 1), part(1, 0, 3, 2), part(1, 10, 4, 2), part(2, 0, 5, 3)];
+        assert_eq!(found(&whole), []);
+        // What an earlier filling has left does not count.
+        assert_eq!(found(&[&whole[..], &[part(1, 27, 9, 1)]].concat()), []);
+    }
+
+    #[test]
+    fn what_no_summary_tells_of_is_a_gap() {
+        let all = [part(0, 0, 1, 1), part(0, 10, 2, 1), part(0, 20, 3, 1), part(1, 0, 4, 2), part(1, 10, 5, 2)];
+        let without = |n: usize| found(&[&all[..n], &all[n + 1..]].concat());
+        assert_eq!(without(0), [(0, (0, 10), 0, 2, true)]);
+        assert_eq!(without(1), [(0, (10, 20), 1, 3, true)]);
+        assert_eq!(without(2), [(0, (20, 30), 2, 4, false)]);
+        assert_eq!(without(3), [(1, (0, 10), 3, 5, true)]);
+        assert_eq!(without(4), []);
+        // A partial segment that fills a segment alone.
+        let all = [part(0, 0, 1, 1), part(0, 10, 2, 1), part(0, 20, 3, 1), part(2, 0, 5, 3)];
+        assert_eq!(found(&all), [(1, (0, 30), 3, 5, false)]);
+    }
+
+    #[test]
+    fn an_inode_of_a_gap_is_newer_than_what_was_before() {
+        let gap = Gap { seg: 0, units: (0, 1), after: (1, 5), before: (1, 8), is_certain: true };
+        let age = |version, secs| Age { version, changed: (secs, 0) };
+        assert!(gap.is_newer(age(2, 10), (1, 4), 2, Some((20, 0))), "the time does not count");
+        assert!(!gap.is_newer(age(2, 10), (1, 8), 2, Some((5, 0))));
+        assert!(
+            gap.is_newer(age(2, 10), (1, 6), 2, Some((9, 0))) && !gap.is_newer(age(2, 10), (1, 6), 2, Some((10, 0)))
+        );
+        assert!(!gap.is_newer(age(2, 10), (1, 1), 2, None), "it was removed");
+        assert!(gap.is_newer(age(3, 10), (1, 1), 2, None) && !gap.is_newer(age(2, 10), (1, 1), 3, Some((0, 0))));
+        let unsure = Gap { is_certain: false, ..gap };
+        assert!(!unsure.is_newer(age(2, 10), (1, 4), 2, Some((20, 0))));
+    }
+}
