@@ -127,6 +127,11 @@ impl<'a> Checker<'a> {
         }
         Ok(())
     }
+
+    fn empty_log(&mut self) -> Result<()> {
+        self.core.log.seq = self.found.above(self.core.log.seq);
+        self.core.empty_log()
+    }
 }
 
 impl Concluded for Checker<'_> {
@@ -141,7 +146,7 @@ impl Concluded for Checker<'_> {
             self.core.sb = marked(self.core.sb, false);
             self.core.touch_super();
             self.core.commit_repair()?;
-            self.core.empty_log()?;
+            self.empty_log()?;
             self.core.touch_super();
         }
         let marked = marked(self.core.sb, true);
@@ -152,7 +157,7 @@ impl Concluded for Checker<'_> {
         self.core.sb = marked;
         self.core.touch_super();
         self.core.commit_repair()?;
-        self.core.empty_log()
+        self.empty_log()
     }
 
     fn counts(&self) -> CheckReport {

@@ -39,6 +39,16 @@ pub(crate) struct Found {
     pub is_new: bool,
     /// Records that are damaged.
     pub gaps: Vec<Gap>,
+    /// The highest number of what looks like a record and does not count.
+    pub passed: u64,
+}
+
+impl Found {
+    /// A number that is not less than `seq`, and greater than those of records that do not count.
+    pub fn above(&self, seq: u64) -> u64 {
+        let passed = if self.passed < MOST_SEQ / 2 { self.passed + 1 } else { 0 };
+        seq.max(passed)
+    }
 }
 
 /// A record that is not whole, though a later one is.
@@ -166,7 +176,7 @@ fn read_log_from(dev: &dyn Device, geom: &Geom, heads: Heads, search: bool) -> R
             continue;
         }
         let may_search = search && found.gaps.len() < MOST_GAPS;
-        let later = if may_search { later(dev, geom, found.seq, found.at) } else { None };
+        let later = if may_search { later(dev, geom, found.seq, found.at, &mut found.passed) } else { None };
         let Some((next, at)) = later else { return Ok(found) };
         found.copies.extend(sound_copies(dev, geom, found.seq, found.at..at));
         found.gaps.push(Gap { seq: found.seq, at: found.at, next });
@@ -179,20 +189,22 @@ const MOST_GAPS: usize = 16;
 /// Bytes of the log that are searched at a time.
 const SEARCH: usize = 256 << 10;
 
-/// The first whole record after `at` with a number greater than `seq`, and where it begins. What cannot be read is none.
-fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block) -> Option<(u64, Block)> {
+/// The first whole record after `at` with a number greater than `seq`, and where it begins. What cannot be read is none. Notes
+/// the highest number of the others.
+fn later(dev: &dyn Device, geom: &Geom, seq: u64, at: Block, passed: &mut u64) -> Option<(u64, Block)> {
     let (size, end) = (geom.node_size, 1 + geom.log);
     let step = (SEARCH / size).max(1) as u32;
     // Whole ones lie one after the other; a log that was made to cost more is not searched to its end.
     let mut most = 4 * u64::from(geom.log);
-    for first in (at.saturating_add(1)..end).step_by(step as usize) {
+    for first in (at..end).step_by(step as usize) {
         let mut bytes = vec![0; step.min(end - first) as usize * size];
         what_can_be_read(dev, Kind::Log, geom.byte(first), &mut bytes, size);
         for (block, bytes) in (first..).zip(bytes.chunks_exact(size)) {
             let head = own_head(geom, bytes).filter(|head| head.seq.get() > seq && head.seq.get() < MOST_SEQ);
             let Some(head) = head else { continue };
+            *passed = head.seq.get().max(*passed);
             most = most.checked_sub(head.count.get().into())?;
-            if matches!(record(dev, geom, head.seq.get(), block), Ok(Some(_))) {
+            if block > at && matches!(record(dev, geom, head.seq.get(), block), Ok(Some(_))) {
                 return Some((head.seq.get(), block));
             }
         }
@@ -271,7 +283,7 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
 /// one that counts may be there in part, and another one's place: the number is one that none of them has.
 pub(crate) fn replay(dev: &dyn Device, geom: &Geom, found: &Found) -> Result<u64> {
     write_copies(dev, geom, found)?;
-    let seq = found.seq + u64::from(geom.log);
+    let seq = found.above(found.seq + u64::from(geom.log));
     dev.write_at(Kind::Log, head_at(geom, found.heads.next), &log_head(geom, seq))?;
     dev.flush()?;
     Ok(seq)

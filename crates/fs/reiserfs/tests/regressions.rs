@@ -41,6 +41,14 @@ fn a_torn_bitmap_is_no_witness_for_a_wrong_superblock() {
     arbor_torture::machine::repeat(&ReiserFs, line).unwrap();
 }
 
+/// What looked like a record behind the end of the log got the number that the next one had after the log was emptied.
+#[test]
+fn no_number_of_a_record_comes_again() {
+    let line = "seed=226203598909354 profile=Sync size=67108864 image=crashed-4 repair=yes \
+        cuts=7:DropOne(1),22:NoneKept,32:AllKept damage=log record 8+16=4800000000000000 ops=";
+    arbor_torture::machine::repeat(&ReiserFs, line).unwrap();
+}
+
 /// A small volume.
 struct Volume {
     disk: MemDevice,
