@@ -234,7 +234,7 @@ pub trait BlockFiles: State + Namespace + Mapped<Inode: BlockFile> {
     /// Frees one step's worth of blocks from the end of a file, down to size `to`; returns the new size.
     fn truncate_step(&mut self, f: &mut Self::Inode, to: u64) -> Result<u64>;
 
-    /// Truncates a file that a failed write extended back to `to`.
+    /// Truncates a file back to `to`, after a write that failed or was short had lengthened its tail or made it longer.
     fn undo_growth(&mut self, f: &mut Self::Inode, to: u64) -> Result<()>;
 
     /// Called when a block was written to its end.
@@ -377,7 +377,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
         match write_block(core, &mut f, (lbn, within), bytes, now) {
             Ok(()) => done += n,
             Err(e) if done == 0 => {
-                if f.size() > old_size && e.errno() == Errno::ENOSPC {
+                if end > old_size && e.errno() == Errno::ENOSPC {
                     core.undo_growth(&mut f, old_size)?;
                 }
                 return Err(e);
@@ -385,6 +385,10 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
             // The blocks written so far count: a short write.
             Err(e) if e.errno() == Errno::ENOSPC || before == core.changes() => {
                 core.health().note(&e);
+                if end > old_size && offset + done as u64 <= old_size {
+                    // What made room for its growth.
+                    core.undo_growth(&mut f, old_size)?;
+                }
                 break;
             }
             Err(e) => return Err(e),

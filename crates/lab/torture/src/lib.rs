@@ -48,6 +48,7 @@ pub mod planted;
 pub mod repair;
 pub mod rng;
 pub mod run;
+mod shortwrite;
 pub mod shrink;
 pub mod suites;
 pub mod tally;

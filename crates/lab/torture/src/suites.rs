@@ -224,7 +224,7 @@ macro_rules! engine_suites {
                 conformance:
                     posix_checks flags_acls_and_labels fsync_reaches_the_device fsync_and_the_data_of_other_files space
                     what_a_file_may_have attributes_settle subdirectories_are_limited an_older_volume_is_gone
-                    what_is_old_is_written a_damaged_file_is_removed_alone
+                    what_is_old_is_written a_damaged_file_is_removed_alone a_short_write_leaves_a_sound_file
                     a_cut_format_leaves_one_volume_or_none;
                 fallocate: fallocate_leaves_what_others_write;
             }

@@ -6,6 +6,7 @@ use crate::conformance as checks;
 use crate::damaged_file;
 use crate::formatting;
 use crate::generate::Profile;
+use crate::shortwrite;
 use std::path::Path;
 
 /// The table of hand-written checks.
@@ -70,6 +71,11 @@ pub fn a_cut_format_leaves_one_volume_or_none(s: &Suites, _: &Conformance) {
 /// A file whose map is damaged can be removed, and hinders nobody.
 pub fn a_damaged_file_is_removed_alone(s: &Suites, _: &Conformance) {
     s.under(&Config::new(Profile::Small)).iter().for_each(|config| damaged_file::is_removed_alone(s.engine, config));
+}
+
+/// A write over the end that finds no space on the way leaves a file as long as it is said to be.
+pub fn a_short_write_leaves_a_sound_file(s: &Suites, _: &Conformance) {
+    s.under(&Config::new(Profile::Full)).iter().for_each(|config| shortwrite::leaves_a_sound_file(s.engine, config));
 }
 
 /// What was written is durable after the time that the mount gives it.
