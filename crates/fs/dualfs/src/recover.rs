@@ -183,7 +183,9 @@ struct Found {
 /// which the end is moved then.
 fn partial_segment(core: &Core, end: &mut LogEnd, index: usize, from: Start) -> Result<Option<Found>> {
     let found = found_at(core, end, index, from)?;
-    if found.is_some() {
+    // A set begins in the next segment only if not even a summary and a block have room here.
+    let has_room = index == 0 && from == Start::Newest && end.offset + 2 <= core.geom.seg_blocks();
+    if found.is_some() || has_room {
         return Ok(found);
     }
     // Its own next one follows from the summary.

@@ -92,3 +92,10 @@ fn a_name_is_no_older_than_what_it_names() {
         line::repeat(&DualFs, text).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
     }
 }
+
+#[test]
+fn a_repair_that_was_cut_off_keeps_what_one_without_a_cut_keeps() {
+    let line = "seed=245785462177811 profile=Sync size=67108864 image=crashed-2 repair=yes cuts=3:AllKept \
+        damage=summary 100+40=00000000 ops=";
+    line::repeat(&DualFs, line).expect("a line").unwrap_or_else(|failed| panic!("{failed}"));
+}
