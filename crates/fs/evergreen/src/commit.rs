@@ -115,12 +115,14 @@ impl Core {
 
     /// Writes what the last commit has overwritten in place, durably.
     pub fn write_laid(&mut self) -> Result<()> {
-        let laid = std::mem::take(&mut self.laid);
-        if laid.is_empty() {
+        if self.laid.is_empty() {
             return Ok(());
         }
-        self.write_blocks(laid.into_iter().map(|(block, (kind, bytes))| (block, kind, bytes)))?;
-        self.flush()
+        let laid: Vec<_> = self.laid.iter().map(|(block, (kind, bytes))| (*block, *kind, bytes.clone())).collect();
+        self.write_blocks(laid.into_iter())?;
+        self.flush()?;
+        self.laid.clear();
+        Ok(())
     }
 
     /// Commits all changes in place: of what is left no commit has a redo list.

@@ -15,6 +15,11 @@ fn what_a_failed_device_made_of_calls() {
          ops=mkdir /d1 493 0; remount; create /d1/a.name.of.middling.length.3 420 0",
         "profile=Big size=25165824 format=stride=16 mount=cache=1M,buffers=32,data=overwrite,bitmaps=overwrite \
          fault=Read:17:Once:Error end=Unmount ops=create /filler 420 0; write /filler 0 1310720 2; unlink /filler",
+        // What a commit had a copy of was being written in place when a flush failed, and was read from there.
+        "profile=Churn size=25165824 format=stride=16 mount=cache=1M,buffers=32,data=overwrite,bitmaps=overwrite \
+         fault=Flush:6:FromThenOn:Error end=Cut again=Read:10 ops=mkdir /d1 493 0; create /d1/f9 0 0; create /d1/f6 493 7; \
+         create /d1/f3 384 0; write /d1/f6 49812 47705 27; background 40000; write /d1/f6 77824 55857 36; \
+         write /d1/f9 135168 32743 37; syncfs; write /d1/f3 116026 98 39; clean 262144",
     ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&Evergreen, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
