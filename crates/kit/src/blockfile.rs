@@ -227,14 +227,14 @@ pub trait BlockFiles: State + Namespace + Mapped<Inode: BlockFile> {
     /// Frees a block that is no hole, which leaves a hole, and stores the inode in its buffer.
     fn release_block(&mut self, f: &mut Self::Inode, lbn: u64) -> Result<()>;
 
-    /// Called when a file is about to have `size` bytes, new ones from `from` on: extends the fragments of its last
-    /// block to what such a file has there (FFS, LFS: up to a whole block).
+    /// Called when a file is about to have `size` bytes, new ones from `from` on, which lies behind its last block: extends the
+    /// fragments of that block to what such a file has there (FFS, LFS: up to a whole block).
     fn lengthen_tail(&mut self, f: &mut Self::Inode, from: u64, size: u64) -> Result<()>;
 
     /// Frees one step's worth of blocks from the end of a file, down to size `to`; returns the new size.
     fn truncate_step(&mut self, f: &mut Self::Inode, to: u64) -> Result<u64>;
 
-    /// Truncates a file back to `to`, after a write that failed or was short had lengthened its tail or made it longer.
+    /// Truncates a file back to `to`, after a write that failed had lengthened its tail or made it longer.
     fn undo_growth(&mut self, f: &mut Self::Inode, to: u64) -> Result<()>;
 
     /// Called when a block was written to its end.
@@ -366,9 +366,14 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
         return Ok(0);
     }
     let old_size = f.size();
-    if end > old_size {
+    // One that begins before that comes to the last block in its turn, if there is space for what is before it.
+    let is_behind =
+        old_size.checked_sub(1).is_some_and(|last| last >> core.block_shift() < offset >> core.block_shift());
+    let at_start = core.changes();
+    if is_behind {
         core.lengthen_tail(&mut f, offset, end)?;
     }
+    let is_longer = core.changes() != at_start;
     let mut done = 0;
     while done < data.len() {
         let (lbn, within, n) = piece(core, offset + done as u64, data.len() - done);
@@ -377,7 +382,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
         match write_block(core, &mut f, (lbn, within), bytes, now) {
             Ok(()) => done += n,
             Err(e) if done == 0 => {
-                if end > old_size && e.errno() == Errno::ENOSPC {
+                if is_longer && (e.errno() == Errno::ENOSPC || before == core.changes()) {
                     core.undo_growth(&mut f, old_size)?;
                 }
                 return Err(e);
@@ -385,10 +390,6 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
             // The blocks written so far count: a short write.
             Err(e) if e.errno() == Errno::ENOSPC || before == core.changes() => {
                 core.health().note(&e);
-                if end > old_size && offset + done as u64 <= old_size {
-                    // What made room for its growth.
-                    core.undo_growth(&mut f, old_size)?;
-                }
                 break;
             }
             Err(e) => return Err(e),

@@ -4,6 +4,7 @@
 //! that do not follow each other was written by partial segments whose summaries are damaged. Called by the checkers of the
 //! log-structured engines where they rebuild the inode map from the summaries.
 
+use arbor_base::vfs::Result;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
@@ -132,6 +133,17 @@ impl Gap {
     }
 }
 
+/// A state of an inode, by the summary of a set.
+#[derive(Clone, Copy, Debug)]
+pub struct State {
+    /// Mount and set.
+    pub of: Of,
+    /// Its version.
+    pub version: u32,
+    /// Address of its block; 0 if it was free.
+    pub place: u32,
+}
+
 /// An inode where no summary tells of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Stray {
@@ -183,6 +195,23 @@ impl Strays {
 }
 
 impl Told {
+    /// What states tell, the newest first; `read` gives the inode at an address, if it is sound.
+    pub fn by(
+        states: impl IntoIterator<Item = State>,
+        mut read: impl FnMut(u32) -> Result<Option<Age>>,
+    ) -> Result<Option<Told>> {
+        let mut states = states.into_iter().peekable();
+        let Some(newest) = states.peek().copied() else { return Ok(None) };
+        let (of, version, is_free) = (newest.of, newest.version, newest.place == 0);
+        // An inode whose newest state is free is free; older states count only if of the same version.
+        for s in states.take_while(|s| s.place != 0 && s.version == version) {
+            if let Some(age) = read(s.place)?.filter(|age| age.version == version) {
+                return Ok(Some(Told { of: s.of, version, place: s.place, changed: Some(age.changed), is_free }));
+            }
+        }
+        Ok(Some(Told { of, version, place: 0, changed: None, is_free }))
+    }
+
     fn stray(stray: &Stray) -> Told {
         let (version, place, changed) = (stray.age.version, stray.place, Some(stray.age.changed));
         // What may be of an earlier filling has no blocks that others say are theirs.

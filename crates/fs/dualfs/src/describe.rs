@@ -31,7 +31,7 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
         let at = geom.meta_byte(MetaBlock(geom.seg_start(seg).0 + at));
         let len = u64::from(parsed.head.own.get()) << geom.block_shift;
         tell(at, len, Kind::Log, None, 0, format!("segment {} summary", seg.0));
-    })?;
+    });
     core.each_inode(&mut |core, i, at| {
         let owner = (i.ino != IFILE).then_some(i.ino);
         let name = if i.ino == IFILE { "inode of the ifile".into() } else { format!("inode {}", i.ino) };
@@ -65,12 +65,13 @@ pub(crate) fn piece_name(geom: &Geom, i: &Inode, part: FileBlock) -> String {
 type EachInode<'a> = &'a mut dyn FnMut(&mut Core, &Inode, u64) -> Result<()>;
 
 impl Core {
-    /// Calls `f` with the summaries of all segments that are in use, and the block in the segment where each begins.
-    pub fn each_summary(&mut self, f: &mut dyn FnMut(Seg, u32, &summary::Parsed)) -> Result<()> {
+    /// Calls `f` with the summaries of all segments that are in use, and the block in the segment where each begins. One that cannot
+    /// be read ends its segment, as a damaged one does.
+    pub fn each_summary(&mut self, f: &mut dyn FnMut(Seg, u32, &summary::Parsed)) {
         let segs: Vec<u32> = self.segs.dirty().map(|(seg, _)| seg).collect();
         for seg in segs.into_iter().map(Seg) {
             let (mut at, mut fill) = (0, None);
-            while let Some(p) = summary::read(&*self.dev, &self.geom, seg, at)? {
+            while let Ok(Some(p)) = summary::read(&*self.dev, &self.geom, seg, at) {
                 if *fill.get_or_insert(p.head.fill.get()) != p.head.fill.get() {
                     break;
                 }
@@ -78,7 +79,6 @@ impl Core {
                 at += p.head.len.get();
             }
         }
-        Ok(())
     }
 
     /// The numbers of the inodes that the inode map leads to, but for those in blocks of it that cannot be read.

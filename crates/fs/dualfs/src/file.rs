@@ -314,10 +314,9 @@ impl BlockFiles for Core {
         self.iput(i)
     }
 
-    fn lengthen_tail(&mut self, i: &mut Inode, from: u64, _size: u64) -> Result<()> {
+    fn lengthen_tail(&mut self, i: &mut Inode, _from: u64, _size: u64) -> Result<()> {
         let (last, within) = (i.size() >> self.geom.block_shift, i.size() % self.geom.block() as u64);
-        // New bytes that begin in the block change its page anyway.
-        if within == 0 || from >> self.geom.block_shift <= last || planted(Flaw::TailShown) {
+        if within == 0 || planted(Flaw::TailShown) {
             return Ok(());
         }
         let p = self.pointer(i, FileBlock::Data(last))?;

@@ -77,7 +77,7 @@ pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Res
     let mut core = mount::look(devices)?;
     let mut a = Structures { geom: core.geom, partials: BTreeMap::new(), infos: BTreeMap::new(), f };
     a.heads();
-    core.each_summary(&mut |seg, at, parsed| a.summary(MetaBlock(a.geom.seg_start(seg).0 + at), parsed))?;
+    core.each_summary(&mut |seg, at, parsed| a.summary(MetaBlock(a.geom.seg_start(seg).0 + at), parsed));
     core.each_inode(&mut |core, i, at| a.inode(core, i, at))
 }
 

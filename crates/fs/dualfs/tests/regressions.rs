@@ -93,6 +93,8 @@ fn a_name_is_no_older_than_what_it_names() {
     }
 }
 
+/// A part of a set that said it was the first one was taken for the whole set, in the next segment, since a repair had written over
+/// the first one.
 #[test]
 fn a_repair_that_was_cut_off_keeps_what_one_without_a_cut_keeps() {
     let line = "seed=245785462177811 profile=Sync size=67108864 image=crashed-2 repair=yes cuts=3:AllKept \

@@ -248,14 +248,12 @@ impl Core {
         some
     }
 
-    /// Called when a file is going to have `size` bytes, new ones from `from` on: extends the fragments of its last
+    /// Called when a file is going to have `size` bytes, new ones behind its last block: extends the fragments of that
     /// block to what such a file has there, and sees to zeros on disk past the old end.
-    fn fill_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
+    fn fill_tail(&mut self, i: &mut Inode, size: u64) -> Result<()> {
         let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
         let more = self.geom.lbn_frags(size, last) > self.geom.lbn_frags(i.size(), last);
-        // New bytes that begin in the block change its page anyway.
-        let changes = self.geom.lbn(from) <= last || i.size().is_multiple_of(self.geom.block_size() as u64);
-        if self.geom.lbn(size - 1) == last || changes && !more {
+        if !more && i.size().is_multiple_of(self.geom.block_size() as u64) {
             return Ok(());
         }
         let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
@@ -615,8 +613,8 @@ impl BlockFiles for Core {
         self.ordering().pointer_cleared(self, slot, &[(frag, frags)])
     }
 
-    fn lengthen_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
-        self.fill_tail(i, from, size)
+    fn lengthen_tail(&mut self, i: &mut Inode, _from: u64, size: u64) -> Result<()> {
+        self.fill_tail(i, size)
     }
 
     fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {

@@ -196,7 +196,7 @@ fn used(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice) -> Result<()
 /// Files that one sync makes durable.
 const CROWD: usize = 1500;
 
-/// Damages each summary of a log, of partial segments with many inodes; after a repair all files are there but those of the last
+/// Damages each summary of a log, of partial segments with many inodes, or makes it unreadable; after a repair all files are there but those of the last
 /// sync, whose damage may be a write that was cut off.
 pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
     let dev = format(engine, 64 << 20, format_options);
@@ -221,16 +221,26 @@ pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
     all.retain(|s| s.kind == "summary");
     assert!(all.len() > 6, "{} summaries", all.len());
     for s in all {
-        let damaged = image.snapshot();
+        let (damaged, unread) = (image.snapshot(), image.snapshot());
         flip(&damaged, s.offset + 20);
-        assert_eq!(check(engine, damaged.clone(), Repair::Yes).remaining(), 0, "summary at {:#x}", s.offset);
-        let fs = try_mount(engine, &damaged, "").expect("mount after a repair");
-        let is_lost = |name: &&String| {
-            let mut read = [0; 99];
-            let found = fs.lookup(fs.root(), name.as_bytes()).and_then(|a| fs.read(a.ino, 0, &mut read));
-            found.ok().map(|n| &read[..n]) != Some(name.repeat(5).as_bytes())
-        };
-        let lost: Vec<&String> = names.iter().filter(is_lost).collect();
-        assert!(lost.is_empty(), "without the summary at {:#x} {} files are lost: {lost:?}", s.offset, lost.len());
+        crowd_is_there(engine, damaged.clone(), &damaged, &names, &format!("summary at {:#x}", s.offset));
+        let bad = BadSector { inner: unread.clone(), at: s.offset };
+        crowd_is_there(engine, bad, &unread, &names, &format!("summary at {:#x}, unreadable", s.offset));
     }
+}
+
+/// Repairs what is on `device`; then all these files are in the image.
+fn crowd_is_there(engine: &dyn Engine, device: impl Device + 'static, image: &MemDevice, names: &[String], what: &str) {
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    let report = engine.check(Devices::single(device), &options, &mut |_, _, _| ());
+    let left = report.unwrap_or_else(|e| panic!("{what}: {e}")).remaining();
+    assert_eq!(left, 0, "{what}");
+    let fs = try_mount(engine, image, "").unwrap_or_else(|e| panic!("{what}: mount after a repair: {e}"));
+    let is_lost = |name: &&String| {
+        let mut read = [0; 99];
+        let found = fs.lookup(fs.root(), name.as_bytes()).and_then(|a| fs.read(a.ino, 0, &mut read));
+        found.ok().map(|n| &read[..n]) != Some(name.repeat(5).as_bytes())
+    };
+    let lost: Vec<&String> = names.iter().filter(is_lost).collect();
+    assert!(lost.is_empty(), "{what}: {} files are lost: {lost:?}", lost.len());
 }

@@ -7,7 +7,6 @@ use arbor_base::vfs::{Cx, Devices, Engine, Errno, FileSystem, ManualClock, Repai
 use std::sync::Arc;
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
-const SIZE: u64 = 24 << 20;
 const BLOCK: u64 = 4096;
 /// A hole, and a block that is used in part.
 const OLD: u64 = 8 * BLOCK + 1527;
@@ -21,7 +20,7 @@ fn mount(engine: &dyn Engine, dev: &MemDevice, config: &Config) -> Arc<dyn FileS
 
 /// However far the write gets, the file is as long as what was written or as it was, and the checker finds nothing.
 pub fn leaves_a_sound_file(engine: &dyn Engine, config: &Config) {
-    let dev = MemDevice::new(SIZE);
+    let dev = MemDevice::new(config.device_size);
     engine.format(Devices::single(dev.clone()), &config.format_options()).expect("format");
     let fs = mount(engine, &dev, config);
     let made = |name: &[u8]| fs.mknod(&CX, fs.root(), name, mode::IFREG | 0o644, 0).expect("mknod").ino;

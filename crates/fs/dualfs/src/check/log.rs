@@ -5,7 +5,6 @@
 //! back without a name, unless others have its blocks since. Where a summary is damaged, the inodes that it told of are
 //! searched for.
 
-use super::inodes::is_damaged;
 use crate::decoded::inodes_in;
 use crate::format::*;
 use crate::plan::LogEnd;
@@ -13,25 +12,16 @@ use crate::summary::{self, Parsed};
 use crate::volume::Core;
 use crate::{areas, options, superblock, validate};
 use arbor_base::device::{Device, Kind, zeroed};
-use arbor_base::vfs::{Ino, Options, Result, Time};
+use arbor_base::vfs::{Error, Ino, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Gap, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, Gap, State, Stray, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// How many states of one inode are kept.
 const STATES: usize = 8;
-
-/// A state of an inode, by a summary.
-#[derive(Clone, Copy, Debug)]
-struct State {
-    epoch: u64,
-    set: u64,
-    block: u32,
-    version: u32,
-}
 
 /// What the summaries say.
 #[derive(Default)]
@@ -60,11 +50,11 @@ impl Log {
                 log.search(core, gap, is_wanted);
             }
         }
-        let is_sound = &mut |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at)? {
-            Some(p) => summary::is_whole(dev, geom, (*seg, *at), &p),
-            None => Ok(false),
+        let is_sound = |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at) {
+            Ok(Some(p)) => summary::is_whole(dev, geom, (*seg, *at), &p).unwrap_or(false),
+            _ => false,
         };
-        log.ends.judge(is_sound)?;
+        log.ends.judge(&mut |at| Ok(is_sound(at)))?;
         Ok(log)
     }
 
@@ -77,8 +67,9 @@ impl Log {
         }
         for info in p.inodes.iter().filter(|i| is_wanted(i.ino.get())) {
             let list = self.states.entry(info.ino.get()).or_default();
-            list.push(State { epoch, set, block: info.entry.block.get(), version: info.entry.version.get() });
-            list.sort_by_key(|s| std::cmp::Reverse((s.epoch, s.set)));
+            let (version, place) = (info.entry.version.get(), info.entry.block.get());
+            list.push(State { of: (epoch, set), version, place });
+            list.sort_by_key(|s| std::cmp::Reverse(s.of));
             list.truncate(STATES);
         }
     }
@@ -111,20 +102,13 @@ impl Log {
 
     /// What summaries tell of an inode.
     fn told(&self, core: &mut Core, ino: u32) -> Result<Option<Told>> {
-        let list = self.states.get(&ino).into_iter().flatten();
-        let counting: Vec<&State> = list.filter(|s| self.ends.counts(s.epoch, s.set)).collect();
-        let Some(newest) = counting.first() else { return Ok(None) };
-        let (of, version, is_free) = ((newest.epoch, newest.set), newest.version, newest.block == 0);
-        // An inode whose newest state is free is free; older states count only if of the same version.
-        for s in counting.iter().take_while(|s| s.block != 0 && s.version == version) {
-            let read = core.read_inode(Ino(ino.into()), MetaBlock(s.block));
-            if let Some((_, d)) = read.as_ref().ok().filter(|(_, d)| d.version.get() == version) {
-                let (of, changed) = ((s.epoch, s.set), Some(age(d).changed));
-                return Ok(Some(Told { of, version, place: s.block, changed, is_free }));
+        let list = self.states.get(&ino).into_iter().flatten().copied();
+        Told::by(list.filter(|s| self.ends.counts(s.of.0, s.of.1)), |block| {
+            match core.read_inode(Ino(ino.into()), MetaBlock(block)) {
+                Err(Error::Corrupt(_) | Error::Io(_)) => Ok(None),
+                read => read.map(|(_, d)| Some(age(&d))),
             }
-            is_damaged(read)?;
-        }
-        Ok(Some(Told { of, version, place: 0, changed: None, is_free }))
+        })
     }
 
     /// Fills the entries that were wanted in the map.

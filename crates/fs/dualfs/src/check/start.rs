@@ -79,7 +79,9 @@ fn state(
             (_, 2..) => Start::Newest,
             _ => Start::Only,
         };
-        match at(dev, found, *checkpoint, from) {
+        let once = at(dev, found, *checkpoint, from);
+        let read = if matches!(once, Err(Error::Io(_))) { at(dev, found, *checkpoint, from) } else { once };
+        match read {
             Ok(core) => {
                 if n > 0 {
                     f.note(Issue::CheckpointUseless { why });
@@ -89,7 +91,8 @@ fn state(
                 }
                 return Ok(Ok(Begun::Led(Box::new(core))));
             }
-            Err(Error::Corrupt(c)) => why = if n > 0 { why } else { c.to_string() },
+            // What cannot be read is not there: the summaries are, that can.
+            Err(e @ (Error::Corrupt(_) | Error::Io(_))) => why = if n > 0 { why } else { e.to_string() },
             Err(e) => return Err(e),
         }
     }

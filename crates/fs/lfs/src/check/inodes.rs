@@ -11,6 +11,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
 use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
+use arbor_kit::gaps::State;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::treecheck::Rec;
 use rustc_hash::FxHashMap;
@@ -574,12 +575,12 @@ impl Checker<'_> {
             self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
             self.discard(number(ino));
             let states = found.get(&ino).map_or(&[][..], |s| s);
-            let older = states.iter().filter(|s| s.frag != entry.frag.get() && s.version == entry.version.get());
+            let older = states.iter().filter(|s| s.place != entry.frag.get() && s.version == entry.version.get());
             let mut kept = false;
-            for s in older.filter(|s| s.frag != 0) {
-                if let Some(d) = self.older(s)? {
-                    self.f.note(Issue::InodeOlder { ino: Node(ino.into()), at: self.byte(s.frag) });
-                    self.core.set_map_entry(number(ino), MapEntry { frag: s.frag.into(), ..entry })?;
+            for s in older.filter(|s| s.place != 0) {
+                if let Some(d) = self.older(ino, s)? {
+                    self.f.note(Issue::InodeOlder { ino: Node(ino.into()), at: self.byte(s.place) });
+                    self.core.set_map_entry(number(ino), MapEntry { frag: s.place.into(), ..entry })?;
                     self.check_inode(ino, d)?;
                     kept = true;
                     break;
@@ -597,12 +598,12 @@ impl Checker<'_> {
     }
 
     /// The inode of an older state, if all its blocks are there and nobody else's.
-    fn older(&mut self, s: &log::State) -> Result<Option<Dinode>> {
-        let ino = number(s.ino);
-        let Ok((at, d)) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
+    fn older(&mut self, ino: u32, s: &State) -> Result<Option<Dinode>> {
+        let ino = number(ino);
+        let Ok((at, d)) = words(self.core.read_inode(ino, Frag(s.place)))? else { return Ok(None) };
         let (geom, segs) = (self.core.geom, self.core.segs.count());
         let sound = d.version.get() == s.version && validate::inode(&geom, segs, at, ino, &d).is_ok();
-        if !sound || !self.space.may_hold_inode(s.frag) {
+        if !sound || !self.space.may_hold_inode(s.place) {
             return Ok(None);
         }
         let space = &self.space;

@@ -13,10 +13,10 @@ use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{Corrupt, Location, get_u32};
-use arbor_base::vfs::{Ino, Options, Result, Time, mode};
+use arbor_base::vfs::{Error, Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Gap, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, Gap, State, Stray, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -27,16 +27,6 @@ use zerocopy::IntoBytes;
 const STATES: usize = 4;
 /// How much is read at once in search of a summary, bytes.
 const PIECE: usize = 256 << 10;
-
-/// A state of an inode by a summary.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct State {
-    pub ino: u32,
-    epoch: u64,
-    group: u64,
-    pub frag: u32,
-    pub version: u32,
-}
 
 /// The name of a block of the ifile.
 pub(super) fn what(geom: &Geom, lbn: u64) -> &'static str {
@@ -90,76 +80,74 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
     Ok(lost)
 }
 
-/// Calls `f` for all summaries that can be found.
-fn each_summary(core: &Core, f: &mut dyn FnMut(Seg, u32, &Parsed)) -> Result<()> {
+/// Calls `f` for all summaries that can be found. What cannot be read is none.
+fn each_summary(core: &Core, f: &mut dyn FnMut(Seg, u32, &Parsed)) {
     for seg in (0..core.segs.count()).map(Seg) {
         let mut at = 0;
         while at < core.geom.seg_frags() {
-            match summary::read(&*core.dev, &core.geom, seg, at)? {
-                Some(p) => {
+            match summary::read(&*core.dev, &core.geom, seg, at) {
+                Ok(Some(p)) => {
                     f(seg, at, &p);
                     at += p.head.frags.get().max(1);
                 }
-                None => at = next_magic(core, seg, at + 1)?,
+                _ => at = next_magic(core, seg, at + 1),
             }
         }
     }
-    Ok(())
 }
 
 /// The next fragment of a segment that begins like a summary.
-fn next_magic(core: &Core, seg: Seg, mut at: u32) -> Result<u32> {
+fn next_magic(core: &Core, seg: Seg, mut at: u32) -> u32 {
     let (geom, step) = (core.geom, (PIECE >> core.geom.frag_shift).max(1) as u32);
     while at < geom.seg_frags() {
         let n = step.min(geom.seg_frags() - at);
         let mut bytes = zeroed(geom.bytes_of(n));
-        core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + at)), &mut bytes)?;
+        let from = geom.byte(Frag(geom.seg_start(seg).0 + at));
+        reads::what_can_be_read(&*core.dev, Kind::Log, from, &mut bytes, geom.frag_size());
         let found = bytes.chunks_exact(geom.frag_size()).position(|b| get_u32(b, 0) == Some(SUMMARY_MAGIC));
         if let Some(found) = found {
-            return Ok(at + found as u32);
+            return at + found as u32;
         }
         at += n;
     }
-    Ok(at)
+    at
 }
 
-/// Finds the ends of the log.
-fn ends(core: &Core) -> Result<Ends<(Seg, u32)>> {
-    let mut ends = Ends::default();
+/// What the summaries tell of the log: its ends, and its partial segments.
+type Summaries = (Ends<(Seg, u32)>, Vec<gaps::Part>);
+
+/// Finds the ends of the log, and its partial segments.
+fn ends(core: &Core) -> Result<Summaries> {
+    let (mut ends, mut parts) = (Ends::default(), Vec::new());
     each_summary(core, &mut |seg, at, p| {
         let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
-        let (epoch, set, fill) = (h.epoch.get(), h.group.get(), h.fill.get());
+        let (epoch, set, fill, index) = (h.epoch.get(), h.group.get(), h.fill.get(), h.index.get());
+        let (of, len, next_seg) = ((epoch, set), h.frags.get(), h.next_seg.get());
         if [epoch, set, fill].iter().all(|n| *n < MOST) {
-            ends.see(Part { at: (seg, at), epoch, set, index: h.index.get(), is_last, fill });
+            ends.see(Part { at: (seg, at), epoch, set, index, is_last, fill });
+            parts.push(gaps::Part { seg: seg.0, at, len, of, index, fill, next_seg });
         }
-    })?;
-    ends.judge(&mut |&(seg, at)| match summary::read(&*core.dev, &core.geom, seg, at)? {
-        Some(p) => summary::is_whole(&*core.dev, &core.geom, (seg, at), &p),
-        None => Ok(false),
-    })?;
-    Ok(ends)
+    });
+    let is_sound = |(seg, at)| match summary::read(&*core.dev, &core.geom, seg, at) {
+        Ok(Some(p)) => summary::is_whole(&*core.dev, &core.geom, (seg, at), &p).unwrap_or(false),
+        _ => false,
+    };
+    ends.judge(&mut |at| Ok(is_sound(*at)))?;
+    Ok((ends, parts))
 }
 
 /// The ordinal number of the last filling that the log has.
 pub(super) fn last_fill(core: &Core) -> Result<u64> {
-    Ok(ends(core)?.fill())
+    Ok(ends(core)?.0.fill())
 }
 
 /// The newest inodes that are wanted of which no summary tells.
-fn strays(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<Strays> {
-    let (geom, segs, mut parts, mut strays) = (core.geom, core.segs.count(), Vec::new(), Strays::default());
-    each_summary(core, &mut |seg, at, p| {
-        let h = &p.head;
-        let (of, index, fill) = ((h.epoch.get(), h.group.get()), h.index.get(), h.fill.get());
-        let next_seg = h.next_seg.get();
-        if [of.0, of.1, fill].iter().all(|n| *n < MOST) {
-            parts.push(gaps::Part { seg: seg.0, at, len: h.frags.get(), of, index, fill, next_seg });
-        }
-    })?;
+fn strays(core: &Core, parts: &[gaps::Part], wanted: &dyn Fn(u32) -> bool) -> Strays {
+    let (geom, segs, mut strays) = (core.geom, core.segs.count(), Strays::default());
     let most = validate::most_inodes(&geom, segs);
     let wanted = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
-    gaps::gaps(&parts, segs, geom.seg_frags()).into_iter().for_each(|gap| search(core, gap, &wanted, &mut strays));
-    Ok(strays)
+    gaps::gaps(parts, segs, geom.seg_frags()).into_iter().for_each(|gap| search(core, gap, &wanted, &mut strays));
+    strays
 }
 
 /// Notes the inodes of a gap.
@@ -181,11 +169,10 @@ fn age(d: &Dinode) -> Age {
 
 /// The states of inodes in the log, the newest of each inode first.
 pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
-    let ends = ends(core)?;
-    collect(core, &ends, wanted)
+    Ok(collect(core, &ends(core)?.0, wanted))
 }
 
-fn collect(core: &Core, ends: &Ends<(Seg, u32)>, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
+fn collect(core: &Core, ends: &Ends<(Seg, u32)>, wanted: &dyn Fn(u32) -> bool) -> FxHashMap<u32, Vec<State>> {
     let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
     let most = validate::most_inodes(&core.geom, core.segs.count());
     each_summary(core, &mut |_, _, p| {
@@ -195,14 +182,14 @@ fn collect(core: &Core, ends: &Ends<(Seg, u32)>, wanted: &dyn Fn(u32) -> bool) -
         }
         let possible = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
         for info in p.inodes.iter().filter(|i| possible(i.ino.get())) {
-            let (frag, version) = (info.entry.frag.get(), info.entry.version.get());
+            let (place, version) = (info.entry.frag.get(), info.entry.version.get());
             let list = all.entry(info.ino.get()).or_default();
-            list.push(State { ino: info.ino.get(), epoch, group, frag, version });
-            list.sort_by_key(|s| std::cmp::Reverse((s.epoch, s.group)));
+            list.push(State { of: (epoch, group), version, place });
+            list.sort_by_key(|s| std::cmp::Reverse(s.of));
             list.truncate(STATES);
         }
-    })?;
-    Ok(all)
+    });
+    all
 }
 
 /// Missing blocks of the inode map, by their number in the map.
@@ -224,7 +211,8 @@ pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
     let per = (core.geom.block_size() / MAP_ENTRY) as u64;
     let first = core.geom.lbn(MAP_AT);
     let wanted = |ino: u32| missing.contains(&(u64::from(ino) / per));
-    let (found, strays) = (states(core, &wanted)?, strays(core, &wanted)?);
+    let (ends, parts) = ends(core)?;
+    let (found, strays) = (collect(core, &ends, &wanted), strays(core, &parts, &wanted));
     // A block without an inode in use is there too.
     for n in missing {
         core.ifile_modify(first + n, 0, &[])?;
@@ -238,27 +226,17 @@ fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>, strays: &Strays)
     let mut all = Vec::with_capacity(found.len());
     let unnamed = strays.inos().filter(|ino| !found.contains_key(ino));
     for ino in found.keys().copied().chain(unnamed) {
-        let told = told(core, ino, found.get(&ino).map_or(&[][..], |list| list))?;
+        let told = Told::by(found.get(&ino).into_iter().flatten().copied(), |frag| {
+            match core.read_inode(Ino(ino.into()), Frag(frag)) {
+                Err(Error::Corrupt(_) | Error::Io(_)) => Ok(None),
+                read => read.map(|(_, d)| Some(age(&d))),
+            }
+        })?;
         let entry = |t: Told| MapEntry { frag: t.place.into(), version: t.version.into(), ..MapEntry::default() };
         all.extend(strays.or_newer(ino, told).map(|told| (ino, entry(told))));
     }
     all.sort_unstable_by_key(|e| e.0);
     Ok(all)
-}
-
-/// What summaries tell of an inode.
-fn told(core: &mut Core, ino: u32, list: &[State]) -> Result<Option<Told>> {
-    let Some(newest) = list.first() else { return Ok(None) };
-    let (of, version, is_free) = ((newest.epoch, newest.group), newest.version, newest.frag == 0);
-    // An inode whose newest state is free is free; older states count only if of the same version.
-    for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
-        let read = words(core.read_inode(Ino(ino.into()), Frag(s.frag)))?;
-        if let Some((_, d)) = read.ok().filter(|(_, d)| d.version.get() == version) {
-            let (of, changed) = ((s.epoch, s.group), Some(age(&d).changed));
-            return Ok(Some(Told { of, version, place: s.frag, changed, is_free }));
-        }
-    }
-    Ok(Some(Told { of, version, place: 0, changed: None, is_free }))
 }
 
 /// Enters them into the map, up to its end.
@@ -280,9 +258,8 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     let mut core = Core::new(geom, dev, options::Mount::parse(&Options::default())?, now, segs);
     core.dev.confine(0..geom.byte(geom.seg_start(Seg(segs))));
     core.cache.keep_all(true);
-    let ends = ends(&core)?;
-    let found = collect(&core, &ends, &|_| true)?;
-    let strays = strays(&core, &|_| true)?;
+    let (ends, parts) = ends(&core)?;
+    let (found, strays) = (collect(&core, &ends, &|_| true), strays(&core, &parts, &|_| true));
     let found = entries(&mut core, &found, &strays)?;
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
     let highest = found.iter().rev().find(|e| e.1.frag.get() != 0).map_or(ROOT.0 as u32, |e| e.0);

@@ -12,9 +12,10 @@ use super::space::Print;
 use crate::format::*;
 use crate::heads::{HOT, Head};
 use crate::summary;
-use arbor_base::device::Kind;
+use arbor_base::device::{Kind, zeroed};
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Ino, Result};
+use arbor_kit::reads;
 use arbor_kit::segments::Use;
 use std::collections::BTreeSet;
 
@@ -136,7 +137,8 @@ impl Checker<'_> {
     fn sum_of(&mut self, seg: Seg) -> Result<u64> {
         let (geom, start) = (self.core.geom, self.core.geom.seg_start(seg).0);
         let end = self.space.end(seg.0).min(geom.seg_frags());
-        let bytes = self.core.read_run(Frag(start), end.max(1), Kind::Log)?;
+        let mut bytes = zeroed(geom.bytes_of(end.max(1)));
+        reads::what_can_be_read(&*self.core.dev, Kind::Log, geom.byte(Frag(start)), &mut bytes, geom.frag_size());
         let (mut at, mut sum, mut fill) = (0, 0u64, None);
         while let Some(p) = summary::in_bytes(&geom, &bytes, at) {
             // Remains of an earlier filling do not count.

@@ -10,7 +10,7 @@ use crate::superblock::{checkpoints, copies, found_at, fsid, geometry, is_same, 
 use crate::volume::Core;
 use crate::{options, recover, superblock, validate};
 use arbor_base::device::Device;
-use arbor_base::vfs::{Options, Result, Time};
+use arbor_base::vfs::{Error, Options, Result, Time};
 use arbor_kit::head;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -142,7 +142,16 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let mut damaged: Option<(Opened, usize)> = None;
     let mut end = 0;
     for (place, cp) in &all {
-        let opened = words(open(&dev, geom, (*place, *cp), start(&all, &bad)))?;
+        let open = || open(&dev, geom, (*place, *cp), start(&all, &bad));
+        let opened = match open() {
+            Err(Error::Io(_)) => open(),
+            opened => opened,
+        };
+        // What cannot be read is not there: the summaries are, that can.
+        let opened = match opened {
+            Err(Error::Io(e)) => Err(e.to_string()),
+            opened => words(opened)?,
+        };
         // Its last group but the ifile's, or what follows it, as far as that is known.
         end = end.max(cp.group.get().saturating_sub(1));
         match opened {
