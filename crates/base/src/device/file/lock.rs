@@ -66,12 +66,16 @@ pub(super) fn take(_file: &File, _path: &Path, _mode: OpenMode) -> io::Result<()
     Ok(())
 }
 
+/// The kernel gives the list a page at a time: a lock that goes in between takes the place of another one out of it.
+#[cfg(target_os = "linux")]
+const LOOKS: usize = 8;
+
 #[cfg(target_os = "linux")]
 fn holder(file: &File) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
     let meta = file.metadata().ok()?;
     let device = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
-    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, device, meta.ino())
+    (0..LOOKS).find_map(|_| holder_in(&std::fs::read_to_string("/proc/locks").ok()?, device, meta.ino()))
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
@@ -116,6 +120,29 @@ mod tests {
 5: FLOCK  ADVISORY  WRITE 15 00:2b:504 0 EOF
 6: FLOCK  ADVISORY  WRITE 16 00:2c:504 0 EOF
 ";
+
+    /// While others take locks and give them back, enough of them that the list takes more than a page.
+    #[test]
+    fn the_holder_is_found_beside_many_locks() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |name: String| std::fs::File::create(dir.path().join(name)).unwrap();
+        let others: Vec<_> = (0..400).map(|n| open(format!("other{n}"))).collect();
+        let (held, ends) = (open("held".into()), std::sync::atomic::AtomicBool::new(false));
+        let (lost, all) = std::thread::scope(|s| {
+            s.spawn(|| {
+                while !ends.load(std::sync::atomic::Ordering::Relaxed) {
+                    others.iter().for_each(|f| f.lock().unwrap());
+                    others.iter().rev().for_each(|f| f.unlock().unwrap());
+                }
+            });
+            held.lock().unwrap();
+            let all = 2000;
+            let lost = (0..all).filter(|_| super::holder(&held) != Some(std::process::id())).count();
+            ends.store(true, std::sync::atomic::Ordering::Relaxed);
+            (lost, all)
+        });
+        assert_eq!(lost, 0, "of {all}");
+    }
 
     #[test]
     fn finds_the_holder() {
