@@ -368,6 +368,11 @@ pub trait Engine: Send + Sync {
         &[]
     }
 
+    /// Which of its [`extra_devices`](Engine::extra_devices) the device is, of whatever volume.
+    fn role_of(&self, _device: &dyn Device) -> Result<Option<&'static str>> {
+        Ok(None)
+    }
+
     /// What remains after a power cut of a volume that is mounted with these options.
     fn crash_promise(&self, _mount: &Options) -> CrashPromise {
         CrashPromise::Prefix

@@ -74,7 +74,7 @@ pub use dir::{DirEntry, ReadDir, Walk, WalkEntry};
 pub use error::errno;
 pub use file::{File, OpenOptions};
 pub use meta::{FileTimes, Metadata};
-pub use registry::{detect, engine, engines, examples, find, search};
+pub use registry::{detect, engine, engines, examples, find, role, search};
 pub use transfer::{CopyOptions, CopyStats, LeftOut};
 pub use volume::{EXTRA_LEN, Volume, VolumeOptions};
 

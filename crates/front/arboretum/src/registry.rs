@@ -63,6 +63,11 @@ pub fn find(device: &dyn Device) -> Option<(&'static dyn Engine, vfs::Result<Vol
     })
 }
 
+/// The engine of whose volume the device is a part, without its superblock, and which one.
+pub fn role(device: &dyn Device) -> Option<(&'static dyn Engine, &'static str)> {
+    known().find_map(|engine| Some((engine, engine.role_of(device).ok()??)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

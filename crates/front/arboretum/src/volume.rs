@@ -279,7 +279,7 @@ impl VolumeOptions {
     fn mount(&self, devices: Devices) -> Result<Volume> {
         let (engine, info) = match registry::find(&*devices.main) {
             Some((engine, info)) => (engine, info?),
-            None => return Err(vfs::Error::refused("not a volume of any known engine").into()),
+            None => return Err(vfs::Error::refused(not_a_volume(&*devices.main)).into()),
         };
         if let Some(name) = self.engine.as_deref().filter(|name| *name != engine.name()) {
             return Err(vfs::Error::refused(format!("this is a volume of {}, not of {name}", engine.name())).into());
@@ -306,6 +306,11 @@ impl VolumeOptions {
 }
 
 /// Refuses devices that the engine would not use.
+fn not_a_volume(device: &dyn Device) -> String {
+    let part = registry::role(device).map(|(engine, role)| format!(": the {role} device of one of {}", engine.name()));
+    format!("not a volume of any known engine{}", part.unwrap_or_default())
+}
+
 fn refuse_roles<'a>(engine: &dyn Engine, mut roles: impl Iterator<Item = &'a String>) -> Result<()> {
     match roles.find(|role| !engine.extra_devices().contains(&role.as_str())) {
         Some(role) => Err(vfs::Error::refused(format!("a volume of {} has no device {role:?}", engine.name())).into()),

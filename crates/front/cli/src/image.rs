@@ -184,7 +184,7 @@ impl Image {
             if let Some((_, why)) = unread {
                 return anyhow!("no superblock is found, and not all can be read: {why}");
             }
-            let no_copy = foreign_name(&*devices.main).is_none().then_some(", and no copy of a superblock is found");
+            let no_copy = (!is_something_else(&*devices.main)).then_some(", and no copy of a superblock is found");
             anyhow!("{}{}", self.what_it_is(&*devices.main), no_copy.unwrap_or_default())
         })?;
         self.refuse_roles(engine)?;
@@ -282,7 +282,7 @@ impl Image {
     /// What is there instead of a volume, and what to do.
     fn foreign(&self, device: &dyn Device) -> anyhow::Error {
         let what = self.what_it_is(device);
-        if foreign_name(device).is_some() {
+        if is_something_else(device) {
             return anyhow!(what);
         }
         anyhow!(
@@ -293,6 +293,12 @@ impl Image {
 
     fn what_it_is(&self, device: &dyn Device) -> String {
         let path = self.path.display();
+        if let Some((engine, role)) = arboretum::role(device) {
+            let name = engine.name();
+            return format!(
+                "{path}: the {role} device of a volume of {name}; name the one with its superblock, and -o {role}={path}"
+            );
+        }
         let holds = foreign_name(device).map(|what| format!(": it seems to hold {what}")).unwrap_or_default();
         format!("{path}: not a volume of any known engine{holds}")
     }
@@ -353,6 +359,11 @@ impl Job {
 }
 
 /// Names of the engines of which something is true.
+/// Whether it is known what is there, and that it is no volume.
+fn is_something_else(device: &dyn Device) -> bool {
+    foreign_name(device).is_some() || arboretum::role(device).is_some()
+}
+
 fn engines_with(is_so: impl Fn(&dyn Engine) -> bool) -> Vec<&'static str> {
     arboretum::engines().iter().filter(|e| is_so(**e)).map(|e| e.name()).collect()
 }

@@ -43,6 +43,33 @@ fn a_volume_on_two_devices_has_the_size_of_both() {
     assert!(text.lines().next().unwrap().ends_with("192 MiB"), "{text}");
 }
 
+/// Who names the device without the superblock is told what it is.
+#[test]
+fn a_part_of_a_volume_is_called_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for engine in arboretum::engines() {
+        for role in engine.extra_devices() {
+            let (name, part) = (engine.name(), format!("{}.{role}", engine.name()));
+            let option = format!("{role}={part}");
+            ok(dir, &["mkfs", "-q", "-t", name, "-s", "64M", "-o", &option, &format!("{name}.img")]);
+            let expected = format!(
+                "{part}: the {role} device of a volume of {name}; name the one with its superblock, and -o {option}\n"
+            );
+            for (command, status) in [("info", 1), ("ls", 1), ("fsck", 8)] {
+                let (code, out, err) = run_in(dir, &[command, &part]);
+                assert_eq!((code, out.as_str(), err), (status, "", format!("arbor {command}: {expected}")));
+            }
+            let error = arboretum::Volume::open(dir.join(&part)).unwrap_err().to_string();
+            assert!(
+                error.ends_with(&format!("not a volume of any known engine: the {role} device of one of {name}")),
+                "{error}"
+            );
+            ok(dir, &["ls", "-o", &option, &format!("{name}.img")]);
+        }
+    }
+}
+
 /// On one device the metadata area grows at the cost of the data area, in the same call as the volume if that is asked for.
 #[test]
 fn the_metadata_area_takes_from_the_data_area() {

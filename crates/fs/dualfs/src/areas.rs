@@ -102,6 +102,11 @@ fn head_at(dev: &dyn Device, at: u64) -> Result<Option<DataHead>> {
     Ok(None)
 }
 
+/// Whether it is the data device of a volume.
+pub(crate) fn is_data(dev: &dyn Device) -> Result<bool> {
+    Ok(dev.geometry().size >= SECTOR as u64 && head_at(dev, 0)?.is_some())
+}
+
 /// Whether a head is of this volume and of the time of a checkpoint. A crash may have come between the head and the
 /// checkpoint after it; or that is damaged, if there is only this one (`alone`).
 fn is_of(head: &DataHead, geom: &Geom, owner: Owner, alone: bool) -> bool {

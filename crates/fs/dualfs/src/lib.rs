@@ -98,6 +98,10 @@ impl Engine for DualFs {
         &["data"]
     }
 
+    fn role_of(&self, device: &dyn Device) -> Result<Option<&'static str>> {
+        Ok(areas::is_data(device)?.then_some("data"))
+    }
+
     fn has_checksum(&self, _kind: Kind) -> bool {
         true
     }

@@ -104,6 +104,10 @@ impl Engine for Yfs {
         &["log"]
     }
 
+    fn role_of(&self, device: &dyn Device) -> Result<Option<&'static str>> {
+        Ok(recover::is_log(device)?.then_some("log"))
+    }
+
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
         let log = if sb.incompat.get() & format::INCOMPAT_EXTERNAL_LOG != 0 { "external" } else { "internal" };

@@ -147,9 +147,19 @@ pub fn log_location(sb: &SuperBlock, offset: u64) -> Location {
     Location::on(role, sb.log_start.get().saturating_mul(SECTOR)).plus(offset)
 }
 
+/// Whether it is the log device of a volume.
+pub fn is_log(device: &dyn Device) -> Result<bool> {
+    let is_long_enough = device.geometry().size >= 2 * SECTOR;
+    Ok(is_long_enough && newest_anchor(device, 0, |_| true)?.is_some())
+}
+
 /// Reads both anchors of the log area that starts at byte `start`; the one with the greater
 /// counter wins. `None` if both are damaged.
 pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<LogAnchor>> {
+    newest_anchor(log, start, |a| a.fsid.get() == fsid)
+}
+
+fn newest_anchor(log: &dyn Device, start: u64, is_wanted: impl Fn(&LogAnchor) -> bool) -> Result<Option<LogAnchor>> {
     let mut sectors = vec![0; 2 * SECTOR as usize];
     let mut failed = None;
     for (at, sector) in (start..).step_by(SECTOR as usize).zip(sectors.chunks_exact_mut(SECTOR as usize)) {
@@ -160,7 +170,7 @@ pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<Log
         let crc = crc_without(s.get(..64)?, offset_of!(LogAnchor, crc))?;
         // Counters close to overflow are taken as damage.
         let sane = a.seq.get() < 1 << 62 && Lsn(a.tail.get()).cycle() < 1 << 31;
-        (a.magic.get() == ANCHOR_MAGIC && a.crc.get() == crc && a.fsid.get() == fsid && sane).then_some(a)
+        (a.magic.get() == ANCHOR_MAGIC && a.crc.get() == crc && sane && is_wanted(&a)).then_some(a)
     });
     match (valid.max_by_key(|a| a.seq.get()), failed) {
         (None, Some(e)) => Err(e.into()),
