@@ -3,10 +3,15 @@
 //! Partial segments follow each other without a gap, and each names the segment in which the log goes on. What lies between two
 //! that do not follow each other was written by partial segments whose summaries are damaged. Called by the checkers of the
 //! log-structured engines where they rebuild the inode map from the summaries.
+//!
+//! What users have written lies there, too, and may look like an inode: the volume's own image, stored in the volume, has many. A block that a
+//! pointer leads to, with its checksum, is no block of inodes ([`Blocks`]); who has written it has written the pointer in the same set.
 
-use arbor_base::vfs::Result;
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use arbor_base::layout::{crc, get_u32};
+use arbor_base::vfs::{Error, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 /// Numbers of a mount and of a set.
 pub type Of = (u64, u64);
@@ -41,6 +46,8 @@ pub struct Gap {
     pub after: Of,
     /// The first set behind it.
     pub before: Of,
+    /// That set has begun before: parts of it lie here.
+    pub has_begun: bool,
     /// It lies between two partial segments of one filling, so all of it was written between them. Otherwise there may also be
     /// what an earlier filling has left.
     pub is_certain: bool,
@@ -53,8 +60,9 @@ impl Part {
 
     /// Whether `next` is what should come after this one.
     fn is_followed_by(&self, next: &Part) -> bool {
-        let same = next.of == self.of && next.index == self.index + 1;
-        same || next.index == 0 && (next.of.1 == self.of.1 + 1 || next.of.0 > self.of.0 && next.of.1 <= self.of.1)
+        let same = next.of == self.of && self.index.checked_add(1) == Some(next.index);
+        let is_next = self.of.1.checked_add(1) == Some(next.of.1);
+        same || next.index == 0 && (is_next || next.of.0 > self.of.0 && next.of.1 <= self.of.1)
     }
 }
 
@@ -84,27 +92,51 @@ pub fn gaps(parts: &[Part], segs: u32, units: u32) -> Vec<Gap> {
         for part in filling {
             if part.at > end {
                 let units = (end, part.at);
-                all.push(Gap { seg: *seg, units, after, before: part.of, is_certain: true });
+                let (before, has_begun) = (part.of, part.index > 0);
+                all.push(Gap { seg: *seg, units, after, before, has_begun, is_certain: true });
             }
             (end, after) = (part.end(), part.of);
         }
     }
-    let ends = fillings.values().filter_map(|filling| filling.last());
-    ends.for_each(|last| all.extend(behind(last, &fillings, segs, units)));
+    let (later, ends) = (Later::of(&fillings), fillings.values().filter_map(|filling| filling.last()));
+    ends.for_each(|last| all.extend(behind(last, &fillings, &later, (segs, units))));
     all
 }
 
+/// The first set of the fillings from each on, by their ordinal numbers, and its first part there.
+struct Later(Vec<(u64, (Of, u32))>);
+
+impl Later {
+    fn of(fillings: &BTreeMap<u32, Vec<Part>>) -> Later {
+        let firsts = fillings.values().filter_map(|filling| filling.first());
+        let mut all: Vec<_> = firsts.map(|first| (first.fill, (first.of, first.index))).collect();
+        all.sort_unstable();
+        let mut least = ((u64::MAX, u64::MAX), u32::MAX);
+        for (_, first) in all.iter_mut().rev() {
+            least = least.min(*first);
+            *first = least;
+        }
+        Later(all)
+    }
+
+    fn than(&self, fill: u64) -> Option<(Of, u32)> {
+        self.0.get(self.0.partition_point(|first| first.0 <= fill)).map(|first| first.1)
+    }
+}
+
 /// The gaps behind the last partial segment of a filling.
-fn behind(last: &Part, fillings: &BTreeMap<u32, Vec<Part>>, segs: u32, units: u32) -> Vec<Gap> {
-    let gap = |seg, units, before| Gap { seg, units, after: last.of, before, is_certain: false };
+fn behind(last: &Part, fillings: &BTreeMap<u32, Vec<Part>>, later: &Later, (segs, units): (u32, u32)) -> Vec<Gap> {
+    let gap = |seg, units, (before, index): (Of, u32)| {
+        let has_begun = index > 0;
+        Gap { seg, units, after: last.of, before, has_begun, is_certain: false }
+    };
     let tail = |before| (last.end() < units).then(|| gap(last.seg, (last.end(), units), before));
     let next = fillings.get(&last.next_seg).and_then(|filling| filling.first()).filter(|next| next.fill > last.fill);
     match next {
         Some(next) if next.at == 0 && last.is_followed_by(next) => Vec::new(),
-        Some(next) => tail(next.of).into_iter().collect(),
+        Some(next) => tail((next.of, next.index)).into_iter().collect(),
         None => {
-            let later = fillings.values().filter_map(|filling| filling.first()).filter(|first| first.fill > last.fill);
-            let Some(before) = later.map(|first| first.of).min() else { return Vec::new() };
+            let Some(before) = later.than(last.fill) else { return Vec::new() };
             let whole =
                 (last.next_seg < segs && last.next_seg != last.seg).then(|| gap(last.next_seg, (0, units), before));
             tail(before).into_iter().chain(whole).collect()
@@ -129,7 +161,7 @@ impl Gap {
             return here.version > version;
         }
         let Some(changed) = changed else { return false };
-        of < self.before && (self.is_certain && of < self.after || here.changed > changed)
+        of < self.before && (self.is_certain && of <= self.after || here.changed > changed)
     }
 }
 
@@ -172,25 +204,106 @@ pub struct Told {
 
 /// The newest inode of each number of which no summary tells.
 #[derive(Debug, Default)]
-pub struct Strays(FxHashMap<u32, Stray>);
+pub struct Strays {
+    /// Of gaps that are certain.
+    certain: FxHashMap<u32, Stray>,
+    /// Of others.
+    others: FxHashMap<u32, Stray>,
+}
 
 impl Strays {
     /// Notes an inode.
     pub fn see(&mut self, ino: u32, stray: Stray) {
-        let kept = self.0.entry(ino).or_insert(stray);
-        let order = |s: &Stray| (s.age.version, s.gap.before, s.age.changed, s.place);
+        let all = if stray.gap.is_certain { &mut self.certain } else { &mut self.others };
+        let kept = all.entry(ino).or_insert(stray);
+        // Where an earlier filling has left something, only the time tells.
+        let before = |s: &Stray| if s.gap.is_certain { s.gap.before } else { (0, 0) };
+        let order = |s: &Stray| (s.age.version, before(s), s.age.changed, s.place);
         *kept = if order(&stray) > order(kept) { stray } else { *kept };
     }
 
     /// Numbers of all of them.
-    pub fn inos(&self) -> impl Iterator<Item = u32> + '_ {
-        self.0.keys().copied()
+    pub fn inos(&self) -> BTreeSet<u32> {
+        self.certain.keys().chain(self.others.keys()).copied().collect()
     }
 
     /// What summaries tell of an inode, or the stray one if that is newer.
-    pub fn or_newer(&self, ino: u32, told: Option<Told>) -> Option<Told> {
-        let stray = self.0.get(&ino).filter(|stray| told.is_none_or(|told| told.is_before(stray)));
-        stray.map(Told::stray).or(told)
+    pub fn or_newer(&self, ino: u32, mut told: Option<Told>) -> Option<Told> {
+        for stray in [self.certain.get(&ino), self.others.get(&ino)].into_iter().flatten() {
+            if told.is_none_or(|told| told.is_before(stray)) {
+                told = Some(Told::stray(stray));
+            }
+        }
+        told
+    }
+}
+
+/// Blocks in gaps that look like blocks of inodes.
+#[derive(Debug, Default)]
+pub struct Blocks {
+    /// Address and checksum of what may be a block of a file, and the addresses of the units that it would take.
+    known: FxHashMap<(u32, u32), Vec<u32>>,
+    claimed: FxHashSet<u32>,
+}
+
+impl Blocks {
+    /// Notes the unit at `place`, number `n` of a piece of units of `unit` bytes, that begins at its own address less `n`: it may be part of any
+    /// block of up to `most` units.
+    pub fn see(&mut self, place: u32, (bytes, unit): (&[u8], usize), n: usize, most: usize) {
+        for first in n.saturating_sub(most.saturating_sub(1))..=n {
+            for len in n + 1 - first..=most {
+                let Some(block) = bytes.get(first * unit..(first + len) * unit) else { break };
+                let address = place.saturating_sub((n - first) as u32);
+                self.known.entry((address, crc(block))).or_default().push(place);
+            }
+        }
+    }
+
+    /// Looks for pointers to them in what a log has: an address, and the checksum of what lies there.
+    pub fn look_in(&mut self, bytes: &[u8]) {
+        if self.known.is_empty() {
+            return;
+        }
+        for at in (0..bytes.len().saturating_sub(7)).step_by(4) {
+            let pointer = get_u32(bytes, at).zip(get_u32(bytes, at + 4));
+            if let Some(places) = pointer.and_then(|pointer| self.known.get(&pointer)) {
+                self.claimed.extend(places);
+            }
+        }
+    }
+
+    /// Whether a pointer leads to the unit at `place`.
+    pub fn is_claimed(&self, place: u32) -> bool {
+        self.claimed.contains(&place)
+    }
+}
+
+/// Places of a log that cannot be read.
+#[derive(Debug)]
+pub struct Unread<P>(BTreeSet<P>);
+
+impl<P> Default for Unread<P> {
+    fn default() -> Unread<P> {
+        Unread(BTreeSet::new())
+    }
+}
+
+impl<P: Ord> Unread<P> {
+    /// Most of them: a device of which more cannot be read does not work at present.
+    const MOST: usize = 64;
+
+    /// Notes one.
+    pub fn note(&mut self, place: P) {
+        self.0.insert(place);
+    }
+
+    /// Fails unless they are few that cannot be read even now: they are damaged then, and count as such.
+    pub fn check(&self, cannot_be_read: &mut dyn FnMut(&P) -> bool) -> Result<()> {
+        if self.0.len() <= Self::MOST && self.0.iter().all(cannot_be_read) {
+            return Ok(());
+        }
+        let why = format!("the device does not always read: {} places of the log, for the time being", self.0.len());
+        Err(Error::Io(io::Error::other(why)))
     }
 }
 
@@ -266,7 +379,7 @@ mod tests {
 
     #[test]
     fn an_inode_of_a_gap_is_newer_than_what_was_before() {
-        let gap = Gap { seg: 0, units: (0, 1), after: (1, 5), before: (1, 8), is_certain: true };
+        let gap = Gap { seg: 0, units: (0, 1), after: (1, 5), before: (1, 8), has_begun: false, is_certain: true };
         let age = |version, secs| Age { version, changed: (secs, 0) };
         assert!(gap.is_newer(age(2, 10), (1, 4), 2, Some((20, 0))), "the time does not count");
         assert!(!gap.is_newer(age(2, 10), (1, 8), 2, Some((5, 0))));
@@ -277,5 +390,51 @@ mod tests {
         assert!(gap.is_newer(age(3, 10), (1, 1), 2, None) && !gap.is_newer(age(2, 10), (1, 1), 3, Some((0, 0))));
         let unsure = Gap { is_certain: false, ..gap };
         assert!(!unsure.is_newer(age(2, 10), (1, 4), 2, Some((20, 0))));
+        assert!(gap.is_newer(age(2, 10), (1, 5), 2, Some((20, 0))), "what the set before it tells is older");
+    }
+
+    #[test]
+    fn what_an_earlier_filling_has_left_hides_nothing() {
+        let age = |secs| Age { version: 2, changed: (secs, 0) };
+        let certain =
+            Gap { seg: 0, units: (10, 20), after: (1, 5), before: (1, 8), has_begun: false, is_certain: true };
+        let unsure =
+            Gap { seg: 3, units: (50, 64), after: (1, 18), before: (1, 20), has_begun: false, is_certain: false };
+        let mut strays = Strays::default();
+        strays.see(7, Stray { age: age(200), gap: certain, place: 11 });
+        strays.see(7, Stray { age: age(50), gap: unsure, place: 222 });
+        let found = |changed| Told { of: (1, 4), version: 2, place: 5, changed, is_free: false };
+        for told in [Some(found(Some((100, 0)))), Some(found(None)), None] {
+            assert_eq!(strays.or_newer(7, told).map(|t| t.place), Some(11), "{told:?}");
+        }
+        strays.see(7, Stray { age: age(300), gap: unsure, place: 33 });
+        assert_eq!(strays.or_newer(7, None).map(|t| t.place), Some(33));
+    }
+
+    #[test]
+    fn summaries_may_have_any_number_and_be_many() {
+        let odd = [Part { index: u32::MAX, ..part(0, 0, u64::MAX, 1) }, part(1, 0, 1, 2)];
+        assert_eq!(found(&odd).len(), 1);
+        let own = |seg: u32| Part { next_seg: seg, len: 1, ..part(seg, 0, 1 + u64::from(seg), 1 + u64::from(seg)) };
+        let many = 300_000;
+        assert_eq!(gaps(&(0..many).map(own).collect::<Vec<_>>(), many, 64).len(), many as usize - 1);
+    }
+
+    #[test]
+    fn a_block_with_a_pointer_to_it_is_none_of_inodes() {
+        let (unit, bytes) = (16, (0..128).collect::<Vec<u8>>());
+        let pointer = |at: u32, units: std::ops::Range<usize>| {
+            [at.to_le_bytes(), crc(&bytes[units.start * unit..units.end * unit]).to_le_bytes()].concat()
+        };
+        let claimed = |by: &[u8]| {
+            let mut blocks = Blocks::default();
+            (0..8).for_each(|n| blocks.see(100 + n as u32, (&bytes, unit), n, 4));
+            blocks.look_in(by);
+            (100..108u32).filter(|place| blocks.is_claimed(*place)).collect::<Vec<u32>>()
+        };
+        assert_eq!(claimed(&[&[7; 12][..], &pointer(102, 2..5)].concat()), [102, 103, 104]);
+        assert_eq!(claimed(&pointer(107, 7..8)), [107]);
+        assert!(claimed(&pointer(103, 2..5)).is_empty(), "another place");
+        assert!(claimed(&pointer(102, 2..7)).is_empty(), "no block is as long");
     }
 }

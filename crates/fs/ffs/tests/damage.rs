@@ -534,6 +534,11 @@ fn a_repair_without_a_free_inode_makes_some() {
 }
 
 #[test]
+fn an_outage_costs_nothing() {
+    arbor_torture::outage::an_outage_costs_nothing(DAMAGE.engine, "");
+}
+
+#[test]
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(DAMAGE.engine, "", 16384);
 }

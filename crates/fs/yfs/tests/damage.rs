@@ -865,6 +865,11 @@ fn damage_costs_only_itself() {
 }
 
 #[test]
+fn an_outage_costs_nothing() {
+    arbor_torture::outage::an_outage_costs_nothing(&Yfs, "");
+}
+
+#[test]
 fn a_bad_sector_costs_its_block() {
     arbor_torture::badsector::a_bad_sector_costs_its_block(&Yfs, "", 4096);
 }

@@ -44,6 +44,7 @@ pub mod mutate;
 pub mod ops;
 pub mod oracle;
 mod ordered;
+pub mod outage;
 pub mod planted;
 pub mod repair;
 pub mod rng;

@@ -7,6 +7,7 @@ use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice, SE
 use arbor_base::vfs::{
     CheckOptions, Cx, Devices, Engine, FileSystem, Ino, ManualClock, MountOptions, Options, Repair, Time, mode,
 };
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
@@ -196,24 +197,25 @@ fn used(engine: &dyn Engine, how: History<'_>, damaged: &MemDevice) -> Result<()
 /// Files that one sync makes durable.
 const CROWD: usize = 1500;
 
-/// Damages each summary of a log, of partial segments with many inodes, or makes it unreadable; after a repair all files are there but those of the last
-/// sync, whose damage may be a write that was cut off.
+/// Of each group these files are removed so many groups later.
+const REMOVED_LATER: [(usize, usize); 2] = [(7, 1), (8, 2)];
+
+/// What a crowd of files should be: names and contents. Those that were removed have none.
+type Crowd = BTreeMap<String, Option<Vec<u8>>>;
+
+/// Damages each summary of a log, of partial segments with many inodes, or makes it unreadable; after a repair all files are there
+/// as they were written last, but those of the last sync, whose damage may be a write that was cut off.
 pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
-    let dev = format(engine, 64 << 20, format_options);
-    let fs = try_mount(engine, &dev, "").expect("mount");
-    let made = |name: String| {
-        let ino = fs.mknod(&CX, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
-        fs.write(ino, 0, name.repeat(5).as_bytes()).expect("write");
-        name
-    };
-    let mut names: Vec<String> = Vec::new();
-    for (group, files) in [20, CROWD, 20, 20, CROWD, 20].into_iter().enumerate() {
-        names.extend((0..files).map(|n| made(format!("{group} {n}"))));
-        // Of a file that was removed no older state comes back.
-        fs.unlink(fs.root(), names.swap_remove(names.len() - 1 - files / 2).as_bytes()).expect("unlink");
+    let (dev, clock) =
+        (format(engine, 64 << 20, format_options), Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 })));
+    let fs = engine.mount(Devices::single(dev.clone()), &MountOptions::default(), clock.clone()).expect("mount");
+    let mut crowd = Crowd::new();
+    for (group, files) in [20, CROWD, 20, 20, CROWD, 20, 20, 0, 0].into_iter().enumerate() {
+        clock.advance_ms(1000);
+        write_group(&*fs, &mut crowd, group, files);
         fs.syncfs().expect("syncfs");
     }
-    made("the last".into());
+    fs.mknod(&CX, fs.root(), b"the last", mode::IFREG | 0o644, 0).expect("mknod");
     fs.syncfs().expect("syncfs");
     let image = dev.snapshot();
     let mut all = Vec::new();
@@ -223,24 +225,74 @@ pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
     for s in all {
         let (damaged, unread) = (image.snapshot(), image.snapshot());
         flip(&damaged, s.offset + 20);
-        crowd_is_there(engine, damaged.clone(), &damaged, &names, &format!("summary at {:#x}", s.offset));
+        crowd_is_there(engine, damaged.clone(), &damaged, &crowd, &format!("summary at {:#x}", s.offset));
         let bad = BadSector { inner: unread.clone(), at: s.offset };
-        crowd_is_there(engine, bad, &unread, &names, &format!("summary at {:#x}, unreadable", s.offset));
+        crowd_is_there(engine, bad, &unread, &crowd, &format!("summary at {:#x}, unreadable", s.offset));
     }
 }
 
-/// Repairs what is on `device`; then all these files are in the image.
-fn crowd_is_there(engine: &dyn Engine, device: impl Device + 'static, image: &MemDevice, names: &[String], what: &str) {
+/// Makes files, writes some of the last groups again, and removes some.
+fn write_group(fs: &dyn FileSystem, crowd: &mut Crowd, group: usize, files: usize) {
+    let earlier = (0..group).rev().take(2).flat_map(|earlier| (0..4).map(move |n| (earlier, n)));
+    let again: Vec<_> =
+        earlier.filter(|(of, n)| crowd.get(&format!("{of} {n}")).is_some_and(Option::is_some)).collect();
+    for (of, n) in again.into_iter().chain((0..files).map(|n| (group, n))) {
+        let (name, contents) = (format!("{of} {n}"), format!("{of} {n} by {group} ").repeat(5).into_bytes());
+        let ino = match of == group {
+            true => fs.mknod(&CX, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino,
+            false => fs.lookup(fs.root(), name.as_bytes()).expect("lookup").ino,
+        };
+        fs.write(ino, 0, &contents).expect("write");
+        fs.forget(ino, 1);
+        crowd.insert(name, Some(contents));
+    }
+    let earlier = REMOVED_LATER.map(|(n, later)| (group.checked_sub(later), n));
+    let removed = [(Some(group), files / 2)].into_iter().chain(earlier);
+    for name in removed.filter_map(|(of, n)| Some(format!("{} {n}", of?))) {
+        if crowd.insert(name.clone(), None).flatten().is_some() {
+            fs.unlink(fs.root(), name.as_bytes()).expect("unlink");
+        }
+    }
+}
+
+/// Repairs what is on `device`; then the files are in the image.
+fn crowd_is_there(engine: &dyn Engine, device: impl Device + 'static, image: &MemDevice, crowd: &Crowd, what: &str) {
     let options = CheckOptions { repair: Repair::Yes, force: true };
     let report = engine.check(Devices::single(device), &options, &mut |_, _, _| ());
     let left = report.unwrap_or_else(|e| panic!("{what}: {e}")).remaining();
     assert_eq!(left, 0, "{what}");
     let fs = try_mount(engine, image, "").unwrap_or_else(|e| panic!("{what}: mount after a repair: {e}"));
-    let is_lost = |name: &&String| {
-        let mut read = [0; 99];
+    let wrong = |(name, contents): &(&String, &Option<Vec<u8>>)| {
+        let mut read = [0; 200];
         let found = fs.lookup(fs.root(), name.as_bytes()).and_then(|a| fs.read(a.ino, 0, &mut read));
-        found.ok().map(|n| &read[..n]) != Some(name.repeat(5).as_bytes())
+        found.ok().map(|n| &read[..n]) != contents.as_deref()
     };
-    let lost: Vec<&String> = names.iter().filter(is_lost).collect();
-    assert!(lost.is_empty(), "{what}: {} files are lost: {lost:?}", lost.len());
+    let wrong: Vec<&String> = crowd.iter().filter(wrong).map(|(name, _)| name).collect();
+    assert!(wrong.is_empty(), "{what}: {} files are not as they were: {wrong:?}", wrong.len());
+    let back = removals_forgotten(&*fs);
+    assert!(back.len() <= 1, "{what}: files that were removed in groups {back:?} come back");
+}
+
+/// In which groups files were removed that are back, without a name: that may be those of one group, whose summary told of it.
+fn removals_forgotten(fs: &dyn FileSystem) -> BTreeSet<usize> {
+    let (mut inos, mut groups) = (Vec::new(), BTreeSet::new());
+    let Ok(found) = fs.lookup(fs.root(), b"lost+found") else { return groups };
+    let listed = fs.readdir(found.ino, 0, &mut |e| {
+        inos.extend((!e.name.starts_with(b".")).then_some(e.ino));
+        true
+    });
+    listed.expect("lost+found");
+    for ino in inos {
+        let mut read = [0; 200];
+        let n = fs.read(ino, 0, &mut read).expect("read");
+        // Others have its block.
+        if read.iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let text = String::from_utf8_lossy(&read[..n]).into_owned();
+        let numbers: Vec<usize> = text.split(' ').map_while(|word| word.parse().ok()).collect();
+        let [of, n] = numbers[..] else { panic!("in lost+found: {text:?}") };
+        groups.insert(REMOVED_LATER.iter().find(|(of_it, _)| *of_it == n).map_or(of, |(_, later)| of + later));
+    }
+    groups
 }

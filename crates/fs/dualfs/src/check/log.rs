@@ -15,9 +15,10 @@ use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::vfs::{Error, Ino, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Gap, State, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, Blocks, Gap, State, Stray, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How many states of one inode are kept.
@@ -38,23 +39,24 @@ impl Log {
     /// Reads the whole metadata area; keeps what concerns the inodes that are wanted, of sets before `end` if there is one.
     pub fn read(core: &Core, end: Option<(u64, u64)>, is_wanted: &dyn Fn(u32) -> bool) -> Result<Log> {
         let (mut log, dev, geom) = (Log { end, ..Log::default() }, &*core.dev, &core.geom);
-        let mut parts = Vec::new();
+        let (mut parts, mut unread) = (Vec::new(), Unread::default());
         for seg in (0..geom.segs).map(Seg) {
-            for (at, p) in in_segment(core, seg) {
+            for (at, p) in in_segment(core, &mut unread, seg) {
                 log.see((seg, at), &p, is_wanted);
                 parts.push(part(seg, at, &p));
             }
         }
-        for gap in gaps::gaps(&parts, geom.segs, geom.seg_blocks()) {
-            if end.is_none_or(|end| gap.before <= end) {
-                log.search(core, gap, is_wanted);
-            }
-        }
-        let is_sound = |(seg, at): &(Seg, u32)| match summary::read(dev, geom, *seg, *at) {
-            Ok(Some(p)) => summary::is_whole(dev, geom, (*seg, *at), &p).unwrap_or(false),
-            _ => false,
-        };
-        log.ends.judge(&mut |at| Ok(is_sound(at)))?;
+        log.ends.judge(&mut |&(seg, at)| match summary::read(dev, geom, seg, at)? {
+            Some(p) => summary::is_whole(dev, geom, (seg, at), &p),
+            None => Ok(false),
+        })?;
+        let mut gaps = gaps::gaps(&parts, geom.segs, geom.seg_blocks());
+        // A set that does not count leaves nothing.
+        let counts = |(epoch, set)| log.ends.counts(epoch, set) && end.is_none_or(|end| (epoch, set) < end);
+        gaps.retain(|gap| if gap.has_begun { counts(gap.before) } else { end.is_none_or(|end| gap.before <= end) });
+        log.search(core, &gaps, &parts, &mut unread, is_wanted);
+        let mut one = vec![0; geom.block()];
+        unread.check(&mut |block| dev.read_at(Kind::Log, geom.meta_byte(MetaBlock(*block)), &mut one).is_err())?;
         Ok(log)
     }
 
@@ -75,22 +77,43 @@ impl Log {
     }
 
     /// Keeps the newest state of each inode that is wanted and lies where a summary is damaged.
-    fn search(&mut self, core: &Core, gap: Gap, is_wanted: &dyn Fn(u32) -> bool) {
-        let (geom, (first, end)) = (&core.geom, gap.units);
-        let start = geom.seg_start(Seg(gap.seg)).0 + first;
-        let mut bytes = zeroed((end.saturating_sub(first) as usize) << geom.block_shift);
-        reads::what_can_be_read(&*core.dev, Kind::Log, geom.meta_byte(MetaBlock(start)), &mut bytes, geom.block());
-        for (block, bytes) in (start..).zip(bytes.chunks_exact(geom.block())) {
-            for (_, d) in inodes_in(geom, bytes).filter(|(_, d)| is_wanted(d.ino.get())) {
-                self.strays.see(d.ino.get(), Stray { age: age(&d), gap, place: block });
+    fn search(
+        &mut self,
+        core: &Core,
+        gaps: &[Gap],
+        parts: &[gaps::Part],
+        unread: &mut Unread,
+        is_wanted: &dyn Fn(u32) -> bool,
+    ) {
+        let geom = &core.geom;
+        let start = |seg| geom.seg_start(Seg(seg)).0;
+        let (mut found, mut claims) = (Vec::new(), Blocks::default());
+        for gap in gaps {
+            let first = start(gap.seg) + gap.units.0;
+            let bytes = blocks(core, unread, first, gap.units.1.saturating_sub(gap.units.0));
+            for (n, one) in bytes.chunks_exact(geom.block()).enumerate() {
+                let (place, before) = (first + n as u32, found.len());
+                let stray = |d: &Dinode| Stray { age: age(d), gap: *gap, place };
+                found.extend(inodes_in(geom, one).map(|(_, d)| (d.ino.get(), stray(&d))));
+                if found.len() > before {
+                    claims.see(place, (&bytes, geom.block()), n, 1);
+                }
             }
         }
+        let of_gaps = gaps.iter().map(|gap| (gap.seg, gap.units.0, gap.units.1.saturating_sub(gap.units.0)));
+        let ended: BTreeSet<gaps::Of> = gaps.iter().map(|gap| gap.before).collect();
+        let of_sets = parts.iter().filter(|part| ended.contains(&part.of)).map(|part| (part.seg, part.at, part.len));
+        for (seg, at, len) in of_gaps.chain(of_sets).filter(|_| !found.is_empty()) {
+            claims.look_in(&blocks(core, unread, start(seg) + at, len));
+        }
+        found.retain(|(ino, stray)| is_wanted(*ino) && !claims.is_claimed(stray.place));
+        found.into_iter().for_each(|(ino, stray)| self.strays.see(ino, stray));
     }
 
     /// Entries of the map by the newest sound state of each inode, those of the youngest sets first.
     fn entries(&self, core: &mut Core) -> Result<Vec<(u32, MapEntry)>> {
         let mut all = Vec::with_capacity(self.states.len());
-        let unnamed = self.strays.inos().filter(|ino| !self.states.contains_key(ino));
+        let unnamed = self.strays.inos().into_iter().filter(|ino| !self.states.contains_key(ino));
         for ino in self.states.keys().copied().chain(unnamed) {
             let told = self.told(core, ino)?;
             all.extend(self.strays.or_newer(ino, told).map(|told| (told, ino)));
@@ -105,7 +128,7 @@ impl Log {
         let list = self.states.get(&ino).into_iter().flatten().copied();
         Told::by(list.filter(|s| self.ends.counts(s.of.0, s.of.1)), |block| {
             match core.read_inode(Ino(ino.into()), MetaBlock(block)) {
-                Err(Error::Corrupt(_) | Error::Io(_)) => Ok(None),
+                Err(Error::Corrupt(_)) => Ok(None),
                 read => read.map(|(_, d)| Some(age(&d))),
             }
         })
@@ -138,10 +161,23 @@ fn part(seg: Seg, at: u32, p: &Parsed) -> gaps::Part {
     gaps::Part { seg, at, len: h.len.get(), of, index, fill, next_seg: h.next_seg.get() }
 }
 
+/// Numbers of metadata blocks.
+type Unread = gaps::Unread<u32>;
+
+/// Blocks of the log; what cannot be read is zeros, and noted.
+fn blocks(core: &Core, unread: &mut Unread, first: u32, blocks: u32) -> Vec<u8> {
+    let (geom, mut bytes) = (&core.geom, zeroed((blocks as usize) << core.geom.block_shift));
+    let at = geom.meta_byte(MetaBlock(first));
+    for n in reads::what_can_be_read(&*core.dev, Kind::Log, at, &mut bytes, geom.block()) {
+        unread.note(first.saturating_add(n as u32));
+    }
+    bytes
+}
+
 /// The sound summaries of the last filling of a segment, each with its block in the segment.
-fn in_segment(core: &Core, seg: Seg) -> Vec<(u32, Parsed)> {
-    let (geom, mut bytes) = (&core.geom, zeroed(1 << core.geom.seg_shift));
-    reads::what_can_be_read(&*core.dev, Kind::Log, geom.meta_byte(geom.seg_start(seg)), &mut bytes, geom.block());
+fn in_segment(core: &Core, unread: &mut Unread, seg: Seg) -> Vec<(u32, Parsed)> {
+    let geom = &core.geom;
+    let bytes = blocks(core, unread, geom.seg_start(seg).0, geom.seg_blocks());
     let (mut all, mut at) = (Vec::new(), 0);
     while at < geom.seg_blocks() {
         let found = summary::in_bytes(geom, &bytes, at);
@@ -197,7 +233,10 @@ pub(super) fn rebuild(
     core.segs.clean.clear();
     core.new_ifile(Time { secs: core.sb.created.get(), nanos: 0 });
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no room for anything else.
-    let entries = log.entries(&mut core)?;
+    // Numbers are given away one after the other.
+    let last = log.states.keys().copied().max().unwrap_or(0).saturating_add(log.strays.inos().len() as u32);
+    let mut entries = log.entries(&mut core)?;
+    entries.retain(|(ino, _)| *ino <= last);
     let in_use = entries.iter().filter(|(_, e)| e.block.get() != 0).map(|(ino, _)| *ino);
     core.state.inodes = in_use.max().unwrap_or(ROOT.0 as u32).saturating_add(1);
     enter(&mut core, &entries)?;

@@ -13,10 +13,10 @@ use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{Corrupt, Location, get_u32};
-use arbor_base::vfs::{Error, Ino, Options, Result, Time, mode};
+use arbor_base::vfs::{Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Gap, State, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, Blocks, State, Stray, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -80,30 +80,50 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
     Ok(lost)
 }
 
-/// Calls `f` for all summaries that can be found. What cannot be read is none.
-fn each_summary(core: &Core, f: &mut dyn FnMut(Seg, u32, &Parsed)) {
+/// A place of the log that was to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Summary(Seg, u32),
+    Fragment(u32),
+}
+
+type Unread = gaps::Unread<Place>;
+
+/// Fails unless what could not be read is damaged.
+fn check_unread(core: &Core, unread: &Unread) -> Result<()> {
+    let mut one = vec![0; core.geom.frag_size()];
+    unread.check(&mut |place: &Place| match *place {
+        Place::Summary(seg, at) => summary::read(&*core.dev, &core.geom, seg, at).is_err(),
+        Place::Fragment(frag) => core.dev.read_at(Kind::Log, core.geom.byte(Frag(frag)), &mut one).is_err(),
+    })
+}
+
+/// Calls `f` for all summaries that can be found. What cannot be read is none, and noted.
+fn each_summary(core: &Core, unread: &mut Unread, f: &mut dyn FnMut(Seg, u32, &Parsed)) {
     for seg in (0..core.segs.count()).map(Seg) {
         let mut at = 0;
         while at < core.geom.seg_frags() {
-            match summary::read(&*core.dev, &core.geom, seg, at) {
+            let read = summary::read(&*core.dev, &core.geom, seg, at);
+            if read.is_err() {
+                unread.note(Place::Summary(seg, at));
+            }
+            match read {
                 Ok(Some(p)) => {
                     f(seg, at, &p);
                     at += p.head.frags.get().max(1);
                 }
-                _ => at = next_magic(core, seg, at + 1),
+                _ => at = next_magic(core, unread, seg, at + 1),
             }
         }
     }
 }
 
 /// The next fragment of a segment that begins like a summary.
-fn next_magic(core: &Core, seg: Seg, mut at: u32) -> u32 {
+fn next_magic(core: &Core, unread: &mut Unread, seg: Seg, mut at: u32) -> u32 {
     let (geom, step) = (core.geom, (PIECE >> core.geom.frag_shift).max(1) as u32);
     while at < geom.seg_frags() {
         let n = step.min(geom.seg_frags() - at);
-        let mut bytes = zeroed(geom.bytes_of(n));
-        let from = geom.byte(Frag(geom.seg_start(seg).0 + at));
-        reads::what_can_be_read(&*core.dev, Kind::Log, from, &mut bytes, geom.frag_size());
+        let bytes = fragments(core, unread, geom.seg_start(seg).0 + at, n);
         let found = bytes.chunks_exact(geom.frag_size()).position(|b| get_u32(b, 0) == Some(SUMMARY_MAGIC));
         if let Some(found) = found {
             return at + found as u32;
@@ -113,13 +133,23 @@ fn next_magic(core: &Core, seg: Seg, mut at: u32) -> u32 {
     at
 }
 
+/// Fragments of the log; what cannot be read is zeros, and noted.
+fn fragments(core: &Core, unread: &mut Unread, first: u32, frags: u32) -> Vec<u8> {
+    let mut bytes = zeroed(core.geom.bytes_of(frags));
+    let (at, unit) = (core.geom.byte(Frag(first)), core.geom.frag_size());
+    for n in reads::what_can_be_read(&*core.dev, Kind::Log, at, &mut bytes, unit) {
+        unread.note(Place::Fragment(first.saturating_add(n as u32)));
+    }
+    bytes
+}
+
 /// What the summaries tell of the log: its ends, and its partial segments.
 type Summaries = (Ends<(Seg, u32)>, Vec<gaps::Part>);
 
 /// Finds the ends of the log, and its partial segments.
-fn ends(core: &Core) -> Result<Summaries> {
+fn ends(core: &Core, unread: &mut Unread) -> Result<Summaries> {
     let (mut ends, mut parts) = (Ends::default(), Vec::new());
-    each_summary(core, &mut |seg, at, p| {
+    each_summary(core, unread, &mut |seg, at, p| {
         let (h, is_last) = (&p.head, p.head.flags.get() & LAST != 0);
         let (epoch, set, fill, index) = (h.epoch.get(), h.group.get(), h.fill.get(), h.index.get());
         let (of, len, next_seg) = ((epoch, set), h.frags.get(), h.next_seg.get());
@@ -128,39 +158,52 @@ fn ends(core: &Core) -> Result<Summaries> {
             parts.push(gaps::Part { seg: seg.0, at, len, of, index, fill, next_seg });
         }
     });
-    let is_sound = |(seg, at)| match summary::read(&*core.dev, &core.geom, seg, at) {
-        Ok(Some(p)) => summary::is_whole(&*core.dev, &core.geom, (seg, at), &p).unwrap_or(false),
-        _ => false,
-    };
-    ends.judge(&mut |at| Ok(is_sound(*at)))?;
+    ends.judge(&mut |&(seg, at)| match summary::read(&*core.dev, &core.geom, seg, at)? {
+        Some(p) => summary::is_whole(&*core.dev, &core.geom, (seg, at), &p),
+        None => Ok(false),
+    })?;
     Ok((ends, parts))
 }
 
 /// The ordinal number of the last filling that the log has.
 pub(super) fn last_fill(core: &Core) -> Result<u64> {
-    Ok(ends(core)?.0.fill())
+    let mut unread = Unread::default();
+    let fill = ends(core, &mut unread)?.0.fill();
+    check_unread(core, &unread)?;
+    Ok(fill)
 }
 
 /// The newest inodes that are wanted of which no summary tells.
-fn strays(core: &Core, parts: &[gaps::Part], wanted: &dyn Fn(u32) -> bool) -> Strays {
-    let (geom, segs, mut strays) = (core.geom, core.segs.count(), Strays::default());
-    let most = validate::most_inodes(&geom, segs);
-    let wanted = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
-    gaps::gaps(parts, segs, geom.seg_frags()).into_iter().for_each(|gap| search(core, gap, &wanted, &mut strays));
-    strays
-}
-
-/// Notes the inodes of a gap.
-fn search(core: &Core, gap: Gap, wanted: &dyn Fn(u32) -> bool, strays: &mut Strays) {
-    let (geom, (first, end)) = (core.geom, gap.units);
-    let start = geom.seg_start(Seg(gap.seg)).0 + first;
-    let mut bytes = zeroed(geom.bytes_of(end.saturating_sub(first)));
-    reads::what_can_be_read(&*core.dev, Kind::Log, geom.byte(Frag(start)), &mut bytes, geom.frag_size());
-    for (place, bytes) in (start..).zip(bytes.chunks_exact(geom.frag_size())) {
-        for (_, d) in sound_inodes(&geom, bytes).filter(|(_, d)| wanted(d.ino.get())) {
-            strays.see(d.ino.get(), Stray { age: age(&d), gap, place });
+fn strays(core: &Core, (ends, parts): &Summaries, unread: &mut Unread, wanted: &dyn Fn(u32) -> bool) -> Strays {
+    let (geom, segs) = (core.geom, core.segs.count());
+    let mut gaps = gaps::gaps(parts, segs, geom.seg_frags());
+    // A set that does not count leaves nothing.
+    gaps.retain(|gap| !gap.has_begun || ends.counts(gap.before.0, gap.before.1));
+    let start = |seg| geom.seg_start(Seg(seg)).0;
+    let (mut found, mut blocks) = (Vec::new(), Blocks::default());
+    for gap in &gaps {
+        let first = start(gap.seg) + gap.units.0;
+        let bytes = fragments(core, unread, first, gap.units.1.saturating_sub(gap.units.0));
+        for (n, one) in bytes.chunks_exact(geom.frag_size()).enumerate() {
+            let (place, before) = (first + n as u32, found.len());
+            found
+                .extend(sound_inodes(&geom, one).map(|(_, d)| (d.ino.get(), Stray { age: age(&d), gap: *gap, place })));
+            if found.len() > before {
+                blocks.see(place, (&bytes, geom.frag_size()), n, geom.block_frags() as usize);
+            }
         }
     }
+    let of_gaps = gaps.iter().map(|gap| (gap.seg, gap.units.0, gap.units.1.saturating_sub(gap.units.0)));
+    let ended: BTreeSet<gaps::Of> = gaps.iter().map(|gap| gap.before).collect();
+    let of_sets = parts.iter().filter(|part| ended.contains(&part.of)).map(|part| (part.seg, part.at, part.len));
+    for (seg, at, len) in of_gaps.chain(of_sets).filter(|_| !found.is_empty()) {
+        blocks.look_in(&fragments(core, unread, start(seg) + at, len));
+    }
+    let (most, mut strays) = (validate::most_inodes(&geom, segs), Strays::default());
+    let wanted = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
+    found.retain(|(ino, stray)| wanted(*ino) && !blocks.is_claimed(stray.place));
+    found.into_iter().for_each(|(ino, stray)| strays.see(ino, stray));
+    strays
 }
 
 fn age(d: &Dinode) -> Age {
@@ -169,13 +212,22 @@ fn age(d: &Dinode) -> Age {
 
 /// The states of inodes in the log, the newest of each inode first.
 pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
-    Ok(collect(core, &ends(core)?.0, wanted))
+    let mut unread = Unread::default();
+    let ends = ends(core, &mut unread)?.0;
+    let all = collect(core, &ends, &mut unread, wanted);
+    check_unread(core, &unread)?;
+    Ok(all)
 }
 
-fn collect(core: &Core, ends: &Ends<(Seg, u32)>, wanted: &dyn Fn(u32) -> bool) -> FxHashMap<u32, Vec<State>> {
+fn collect(
+    core: &Core,
+    ends: &Ends<(Seg, u32)>,
+    unread: &mut Unread,
+    wanted: &dyn Fn(u32) -> bool,
+) -> FxHashMap<u32, Vec<State>> {
     let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
     let most = validate::most_inodes(&core.geom, core.segs.count());
-    each_summary(core, &mut |_, _, p| {
+    each_summary(core, unread, &mut |_, _, p| {
         let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
         if !ends.counts(epoch, group) {
             return;
@@ -211,8 +263,7 @@ pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
     let per = (core.geom.block_size() / MAP_ENTRY) as u64;
     let first = core.geom.lbn(MAP_AT);
     let wanted = |ino: u32| missing.contains(&(u64::from(ino) / per));
-    let (ends, parts) = ends(core)?;
-    let (found, strays) = (collect(core, &ends, &wanted), strays(core, &parts, &wanted));
+    let (found, strays) = inodes(core, &wanted)?.1;
     // A block without an inode in use is there too.
     for n in missing {
         core.ifile_modify(first + n, 0, &[])?;
@@ -221,16 +272,25 @@ pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
     enter(core, entries)
 }
 
+type Inodes = (FxHashMap<u32, Vec<State>>, Strays);
+
+/// What the log tells of the inodes that are wanted.
+fn inodes(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<(Ends<(Seg, u32)>, Inodes)> {
+    let mut unread = Unread::default();
+    let summaries = ends(core, &mut unread)?;
+    let found = collect(core, &summaries.0, &mut unread, wanted);
+    let strays = strays(core, &summaries, &mut unread, wanted);
+    check_unread(core, &unread)?;
+    Ok((summaries.0, (found, strays)))
+}
+
 /// Entries of the map by the newest sound state of each inode, ascending.
 fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>, strays: &Strays) -> Result<Vec<(u32, MapEntry)>> {
     let mut all = Vec::with_capacity(found.len());
-    let unnamed = strays.inos().filter(|ino| !found.contains_key(ino));
+    let unnamed = strays.inos().into_iter().filter(|ino| !found.contains_key(ino));
     for ino in found.keys().copied().chain(unnamed) {
         let told = Told::by(found.get(&ino).into_iter().flatten().copied(), |frag| {
-            match core.read_inode(Ino(ino.into()), Frag(frag)) {
-                Err(Error::Corrupt(_) | Error::Io(_)) => Ok(None),
-                read => read.map(|(_, d)| Some(age(&d))),
-            }
+            Ok(words(core.read_inode(Ino(ino.into()), Frag(frag)))?.ok().map(|(_, d)| age(&d)))
         })?;
         let entry = |t: Told| MapEntry { frag: t.place.into(), version: t.version.into(), ..MapEntry::default() };
         all.extend(strays.or_newer(ino, told).map(|told| (ino, entry(told))));
@@ -258,9 +318,11 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     let mut core = Core::new(geom, dev, options::Mount::parse(&Options::default())?, now, segs);
     core.dev.confine(0..geom.byte(geom.seg_start(Seg(segs))));
     core.cache.keep_all(true);
-    let (ends, parts) = ends(&core)?;
-    let (found, strays) = (collect(&core, &ends, &|_| true), strays(&core, &parts, &|_| true));
-    let found = entries(&mut core, &found, &strays)?;
+    let (ends, (told, strays)) = inodes(&core, &|_| true)?;
+    // Numbers are given away one after the other.
+    let last = told.keys().copied().max().unwrap_or(0).saturating_add(strays.inos().len() as u32);
+    let mut found = entries(&mut core, &told, &strays)?;
+    found.retain(|(ino, _)| *ino <= last);
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
     let highest = found.iter().rev().find(|e| e.1.frag.get() != 0).map_or(ROOT.0 as u32, |e| e.0);
     core.state.inodes = highest.saturating_add(1);

@@ -1,0 +1,131 @@
+//! Reads fail for a while, as while a drive is reset. A repair takes what it cannot read then for what it is: neither damaged nor
+//! gone. It may end with an error, and loses nothing.
+
+use crate::damage::{Tree, check, codes, format, mount, tree};
+use arbor_base::device::{Device, Geometry, Kind, MemDevice, Op, Request, Ticket};
+use arbor_base::vfs::{CheckOptions, Cx, Devices, Engine, FileSystem, Ino, Repair, mode};
+use std::io;
+use std::ops::Range;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+const CX: Cx = Cx { uid: 0, gid: 0 };
+/// How many reads fail.
+const LENGTHS: [usize; 6] = [2, 7, 40, 250, 2000, usize::MAX];
+/// Reads of a check at which it begins, at most.
+const BEGINNINGS: usize = 60;
+
+/// A device of which some reads fail, counted from the first one. Clones count together.
+#[derive(Clone)]
+struct Outage {
+    inner: MemDevice,
+    fail: Range<usize>,
+    reads: Arc<AtomicUsize>,
+}
+
+impl Outage {
+    fn new(inner: MemDevice, fail: Range<usize>) -> Outage {
+        Outage { inner, fail, reads: Arc::default() }
+    }
+
+    fn read(&self) -> io::Result<()> {
+        match self.fail.contains(&self.reads.fetch_add(1, Relaxed)) {
+            true => Err(io::Error::other("an outage")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Device for Outage {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let one = |r: Request| {
+            if matches!(r.op, Op::Read(_)) {
+                self.read()?;
+            }
+            self.inner.submit(vec![r]).wait().remove(0)
+        };
+        Ticket::done(batch.into_iter().map(one).collect())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.inner.set_size(size)
+    }
+
+    fn read_at(&self, kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.read()?;
+        self.inner.read_at(kind, offset, buf)
+    }
+
+    fn write_at(&self, kind: Kind, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.inner.write_at(kind, offset, buf)
+    }
+}
+
+/// Repairs a volume that was unmounted, and one that was not, while reads fail. All files stay, whatever it says.
+pub fn an_outage_costs_nothing(engine: &dyn Engine, options: &str) {
+    let unmounted = format(engine, 64 << 20, options);
+    let fs = mount(engine, unmounted.clone());
+    fill(&*fs);
+    let crashed = unmounted.snapshot();
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let mut wrong = Vec::new();
+    for (what, image) in [("unmounted", unmounted), ("crashed", crashed)] {
+        let all = tree(engine, &image.snapshot());
+        let counted = Outage::new(image.snapshot(), 0..0);
+        drop(engine.check(Devices::single(counted.clone()), &REPAIR, &mut |_, _, _| ()));
+        let reads = counted.reads.load(Relaxed);
+        assert!(reads > 5, "{reads} reads");
+        for from in (0..reads).step_by(reads.div_ceil(BEGINNINGS)) {
+            for len in LENGTHS {
+                let device = Outage::new(image.snapshot(), from..from.saturating_add(len));
+                wrong.extend(repaired(engine, device, &all).err().map(|e| format!("{what}, {from} and {len}: {e}")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of them: {:#?}", wrong.len(), &wrong[..wrong.len().min(20)]);
+}
+
+const REPAIR: CheckOptions = CheckOptions { repair: Repair::Yes, force: true };
+
+fn fill(fs: &dyn FileSystem) {
+    let file = |dir: Ino, name: String| {
+        let ino = fs.mknod(&CX, dir, name.as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
+        fs.write(ino, 0, name.repeat(900).as_bytes()).expect("write");
+        fs.forget(ino, 1);
+    };
+    for group in 0..5 {
+        let dir = fs.mkdir(&CX, fs.root(), format!("dir {group}").as_bytes(), 0o755).expect("mkdir").ino;
+        (0..10).for_each(|n| file(dir, format!("file {group} {n}")));
+        fs.forget(dir, 1);
+        fs.syncfs().expect("syncfs");
+    }
+}
+
+/// Repairs it during the outage, and once more afterwards.
+fn repaired(engine: &dyn Engine, device: Outage, all: &Tree) -> Result<(), String> {
+    let image = device.inner.clone();
+    let during = engine.check(Devices::single(device), &REPAIR, &mut |_, _, _| ());
+    let said = during.as_ref().map(|report| format!("left {} of {:?}", report.remaining(), codes(report)));
+    let said = said.unwrap_or_else(|e| e.to_string());
+    let report = check(engine, image.clone(), Repair::Yes);
+    if report.remaining() > 0 {
+        return Err(format!("{said}; afterwards {:?}", codes(&report)));
+    }
+    let found = std::panic::catch_unwind(AssertUnwindSafe(|| tree(engine, &image)));
+    let mut found = found.map_err(|_| format!("{said}; afterwards it cannot be read"))?;
+    found.retain(|path, _| path != "/lost+found");
+    match found == *all {
+        true => Ok(()),
+        false => Err(format!("{said}; {} of {} paths are left", found.len(), all.len())),
+    }
+}
