@@ -147,7 +147,10 @@ impl Core {
     /// Commits what the last commit has, without a redo list.
     fn commit_again(&mut self) -> Result<()> {
         self.touch_master();
-        self.write_commit()?;
+        self.makes_twin = true;
+        let done = self.write_commit();
+        self.makes_twin = false;
+        done?;
         self.is_twin = true;
         Ok(())
     }

@@ -16,12 +16,12 @@ use arbor_kit::blockmap::Parent;
 impl Core {
     /// The oldest commit that stays intact while commit `seq` is the newest one.
     pub fn intact_at(&self, seq: u64) -> u64 {
+        // A commit that has what the last one has is none of those that are retained.
+        let has_room = self.opts.retain + 1 < self.geom.masters().count() as u64;
+        let retain = self.opts.retain + u64::from(self.makes_twin && self.opts.retain > 1 && has_room);
         // Where space is short older commits give way, the oldest half of them at a time.
-        let retain = if self.is_low() {
-            self.opts.retain.min((seq - self.master.head.intact.get().min(seq)) / 2 + 1)
-        } else {
-            self.opts.retain
-        };
+        let older = (seq - self.master.head.intact.get().min(seq)) / 2 + 1;
+        let retain = if self.is_low() { retain.min(older) } else { retain };
         let retained = (seq + 1).saturating_sub(retain);
         self.master.head.intact.get().max(retained).max(self.history.lost).min(seq)
     }

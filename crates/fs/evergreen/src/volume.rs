@@ -71,6 +71,8 @@ pub(crate) struct Core {
     pub master_at: u32,
     /// Whether the last commit has the same contents as the one before it.
     pub is_twin: bool,
+    /// Such a commit is being written.
+    pub makes_twin: bool,
     pub opts: Mount,
     pub dev: Arc<dyn Device>,
     /// What it is good at.
@@ -105,6 +107,7 @@ impl Core {
             master: Master::default(),
             master_at: 0,
             is_twin: false,
+            makes_twin: false,
             opts,
             dev,
             cache,

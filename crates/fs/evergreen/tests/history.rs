@@ -25,6 +25,33 @@ fn a_tight_volume_keeps_them_too() {
     assert!(compare(&dev, &trees).len() >= RETAINED);
 }
 
+/// An unmount commits twice, and the second commit takes no other's place.
+#[test]
+fn an_unmount_takes_no_place_of_a_commit() {
+    let dev = damage::format(&Evergreen, 16 << 20, "stride=16");
+    let fs = mount(&dev, "retain=2", false).expect("mount");
+    for name in ["a", "b", "c"] {
+        put(&*fs, name, name.as_bytes());
+        fs.syncfs().expect("syncfs");
+    }
+    fs.unmount().expect("unmount");
+    drop(fs);
+    let names = |seq: u64| {
+        let fs = mount(&dev, &format!("commit_at={seq}"), true).ok()?;
+        Some(
+            ["a", "b", "c"]
+                .into_iter()
+                .filter(|name| fs.lookup(fs.root(), name.as_bytes()).is_ok())
+                .collect::<String>(),
+        )
+    };
+    let last = newest(&dev);
+    assert_eq!(
+        [last - 3, last - 2, last - 1, last].map(names),
+        [None, Some("ab".into()), Some("abc".into()), Some("abc".into())]
+    );
+}
+
 /// Without `retain` only the newest one is there, also if there were others before.
 #[test]
 fn commits_that_are_not_retained_are_gone() {
