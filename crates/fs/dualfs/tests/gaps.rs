@@ -36,7 +36,7 @@ fn inode(dev: &MemDevice, fsid: u64, ino: Ino) -> Dinode {
     let bytes = dev.to_bytes();
     let all = bytes.chunks_exact(INODE).map(|b| (b, Dinode::read_from_bytes(b).unwrap()));
     let sound = all.filter(|(b, d)| d.fsid.get() == fsid && crc_without(b, CRC_AT) == Some(d.crc.get()));
-    sound.map(|(_, d)| d).filter(|d| u64::from(d.ino.get()) == ino.0).last().expect("an inode")
+    sound.map(|(_, d)| d).rfind(|d| u64::from(d.ino.get()) == ino.0).expect("an inode")
 }
 
 fn sealed(mut d: Dinode) -> Vec<u8> {

@@ -47,8 +47,8 @@ fn inode(dev: &MemDevice, fsid: u64, ino: Ino) -> Dinode {
     let sound = bytes
         .chunks_exact(INODE)
         .filter(|b| crc_without(b, CRC_AT) == Some(Dinode::read_from_bytes(b).unwrap().crc.get()));
-    let all = sound.map(|b| Dinode::read_from_bytes(b).unwrap());
-    all.filter(|d| d.fsid.get() == fsid && u64::from(d.ino.get()) == ino.0).last().expect("an inode")
+    let mut all = sound.map(|b| Dinode::read_from_bytes(b).unwrap());
+    all.rfind(|d| d.fsid.get() == fsid && u64::from(d.ino.get()) == ino.0).expect("an inode")
 }
 
 fn sealed(mut d: Dinode) -> Vec<u8> {
