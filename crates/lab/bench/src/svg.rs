@@ -30,10 +30,13 @@ pub(crate) struct Canvas {
 }
 
 impl Canvas {
-    /// With a headline and lines below it.
+    /// With a headline, of more than one line if it has to be, and lines below it.
     pub fn new(title: &str, lines: &[&str]) -> Canvas {
         let mut canvas = Canvas { body: String::new(), y: 34.0 };
-        canvas.text(EDGE, canvas.y, "t", title);
+        for (n, line) in wrapped(title, 16.0).iter().enumerate() {
+            canvas.y += if n == 0 { 0.0 } else { 21.0 };
+            canvas.text(EDGE, canvas.y, "t", line);
+        }
         for line in lines {
             canvas.y += 18.0;
             canvas.text(EDGE, canvas.y, "s", line);
@@ -111,6 +114,21 @@ pub(crate) fn text_width(text: &str, size: f64) -> f64 {
     text.chars().count() as f64 * size * 0.6
 }
 
+/// Lines of text of this size that fit between the edges, if their words do.
+fn wrapped(text: &str, size: f64) -> Vec<String> {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ') {
+        let longer = if line.is_empty() { word.to_string() } else { format!("{line} {word}") };
+        if !line.is_empty() && text_width(&longer, size) > WIDTH - 2.0 * EDGE {
+            lines.push(std::mem::replace(&mut line, word.into()));
+        } else {
+            line = longer;
+        }
+    }
+    lines.push(line);
+    lines
+}
+
 /// 1, 2 or 5 times a power of ten, at least `least`.
 pub(crate) fn step(least: f64) -> f64 {
     if !(least > 0.0 && least.is_finite()) {
@@ -181,6 +199,18 @@ mod tests {
         assert_eq!(ticks(0.0, 5), [0.0]);
         assert_eq!([0.15, 0.2, 3.0, 7.0].map(step), [0.2, 0.2, 5.0, 10.0]);
         assert_eq!([0.0, 0.25, 2.5, 1500.0].map(tick), ["0", "0.25", "2.5", "1,500"]);
+    }
+
+    #[test]
+    fn a_headline_that_is_too_long_takes_two_lines() {
+        assert_eq!(wrapped("a headline", 16.0), ["a headline"]);
+        let long = "word ".repeat(30);
+        let lines = wrapped(long.trim(), 16.0);
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines.iter().all(|line| text_width(line, 16.0) <= WIDTH - 2.0 * EDGE));
+        assert_eq!(lines.join(" "), long.trim());
+        assert_eq!(wrapped(&"w".repeat(300), 16.0).len(), 1);
+        assert_eq!(Canvas::new(long.trim(), &[]).y, Canvas::new("", &[]).y + 21.0);
     }
 
     #[test]
