@@ -247,9 +247,15 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// Notes the unit at `place`, number `n` of a piece of units of `unit` bytes, that begins at its own address less `n`: it may be part of any
-    /// block of up to `most` units.
-    pub fn see(&mut self, place: u32, (bytes, unit): (&[u8], usize), n: usize, most: usize) {
+    /// Most that are noted: what damage of some summaries leaves is far less.
+    const MOST: usize = 1 << 20;
+
+    /// Notes the unit at `place`, number `n` of a piece of units of `unit` bytes, which may be part of any block of up to `most` units.
+    /// Returns whether there was room for it.
+    pub fn see(&mut self, place: u32, (bytes, unit): (&[u8], usize), n: usize, most: usize) -> bool {
+        if self.known.len() >= Self::MOST {
+            return false;
+        }
         for first in n.saturating_sub(most.saturating_sub(1))..=n {
             for len in n + 1 - first..=most {
                 let Some(block) = bytes.get(first * unit..(first + len) * unit) else { break };
@@ -257,6 +263,7 @@ impl Blocks {
                 self.known.entry((address, crc(block))).or_default().push(place);
             }
         }
+        true
     }
 
     /// Looks for pointers to them in what a log has: an address, and the checksum of what lies there.
@@ -428,7 +435,7 @@ mod tests {
         };
         let claimed = |by: &[u8]| {
             let mut blocks = Blocks::default();
-            (0..8).for_each(|n| blocks.see(100 + n as u32, (&bytes, unit), n, 4));
+            assert!((0..8).all(|n| blocks.see(100 + n as u32, (&bytes, unit), n, 4)));
             blocks.look_in(by);
             (100..108u32).filter(|place| blocks.is_claimed(*place)).collect::<Vec<u32>>()
         };
@@ -436,5 +443,12 @@ mod tests {
         assert_eq!(claimed(&pointer(107, 7..8)), [107]);
         assert!(claimed(&pointer(103, 2..5)).is_empty(), "another place");
         assert!(claimed(&pointer(102, 2..7)).is_empty(), "no block is as long");
+    }
+
+    #[test]
+    fn an_image_full_of_inodes_does_not_fill_the_memory() {
+        let (mut blocks, many) = (Blocks::default(), Blocks::MOST as u32);
+        assert!((0..many).all(|place| blocks.see(place, (&[0; 16], 16), 0, 1)));
+        assert!(!blocks.see(many, (&[0; 16], 16), 0, 1));
     }
 }

@@ -95,8 +95,8 @@ impl Log {
                 let (place, before) = (first + n as u32, found.len());
                 let stray = |d: &Dinode| Stray { age: age(d), gap: *gap, place };
                 found.extend(inodes_in(geom, one).map(|(_, d)| (d.ino.get(), stray(&d))));
-                if found.len() > before {
-                    claims.see(place, (&bytes, geom.block()), n, 1);
+                if found.len() > before && !claims.see(place, (&bytes, geom.block()), n, 1) {
+                    found.truncate(before);
                 }
             }
         }

@@ -188,8 +188,9 @@ fn strays(core: &Core, (ends, parts): &Summaries, unread: &mut Unread, wanted: &
             let (place, before) = (first + n as u32, found.len());
             found
                 .extend(sound_inodes(&geom, one).map(|(_, d)| (d.ino.get(), Stray { age: age(&d), gap: *gap, place })));
-            if found.len() > before {
-                blocks.see(place, (&bytes, geom.frag_size()), n, geom.block_frags() as usize);
+            let unit = (&bytes[..], geom.frag_size());
+            if found.len() > before && !blocks.see(place, unit, n, geom.block_frags() as usize) {
+                found.truncate(before);
             }
         }
     }
