@@ -306,10 +306,14 @@ impl<P: Ord> Unread<P> {
 
     /// Fails unless they are few that cannot be read even now: they are damaged then, and count as such.
     pub fn check(&self, cannot_be_read: &mut dyn FnMut(&P) -> bool) -> Result<()> {
-        if self.0.len() <= Self::MOST && self.0.iter().all(cannot_be_read) {
+        let n = self.0.len();
+        let why = if n > Self::MOST {
+            format!("{n} places of the log cannot be read, too many to be damaged: repair a copy of what can be read")
+        } else if !self.0.iter().all(cannot_be_read) {
+            "what could not be read of the log can be read now: try again".into()
+        } else {
             return Ok(());
-        }
-        let why = format!("the device does not always read: {} places of the log, for the time being", self.0.len());
+        };
         Err(Error::Io(io::Error::other(why)))
     }
 }
@@ -443,6 +447,18 @@ mod tests {
         assert_eq!(claimed(&pointer(107, 7..8)), [107]);
         assert!(claimed(&pointer(103, 2..5)).is_empty(), "another place");
         assert!(claimed(&pointer(102, 2..7)).is_empty(), "no block is as long");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_damaged_if_it_is_little_and_stays_so() {
+        let said = |places: usize, still: usize| {
+            let mut unread = Unread::default();
+            (0..places).for_each(|n| unread.note(n));
+            unread.check(&mut |n| *n < still).map_err(|e| e.to_string())
+        };
+        assert_eq!([said(0, 0), said(3, 3), said(64, 64)], [Ok(()), Ok(()), Ok(())]);
+        assert!(said(3, 2).unwrap_err().contains("can be read now: try again"));
+        assert!(said(65, 65).unwrap_err().contains("65 places of the log cannot be read"));
     }
 
     #[test]
