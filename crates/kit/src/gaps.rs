@@ -5,7 +5,7 @@
 //! log-structured engines where they rebuild the inode map from the summaries.
 //!
 //! What users have written lies there, too, and may look like an inode: the volume's own image, stored in the volume, has many. A block that a
-//! pointer leads to, with its checksum, is no block of inodes ([`Blocks`]); who has written it has written the pointer in the same set.
+//! pointer leads to, with its checksum, is no block of inodes ([`search`]); who has written it has written the pointer in the same set.
 
 use arbor_base::layout::{crc, get_u32};
 use arbor_base::vfs::{Error, Result};
@@ -154,6 +154,10 @@ pub struct Age {
 }
 
 impl Gap {
+    fn len(&self) -> u32 {
+        self.units.1.saturating_sub(self.units.0)
+    }
+
     /// Whether an inode that lies here is newer than a state of it of which the summary of a set tells; that state has no time if
     /// the inode was free then.
     fn is_newer(&self, here: Age, of: Of, version: u32, changed: Option<(i64, u32)>) -> bool {
@@ -178,13 +182,13 @@ pub struct State {
 
 /// An inode where no summary tells of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Stray {
+struct Stray {
     /// How old it is.
-    pub age: Age,
+    age: Age,
     /// In which gap it lies.
-    pub gap: Gap,
+    gap: Gap,
     /// Address of its block.
-    pub place: u32,
+    place: u32,
 }
 
 /// What is known of an inode.
@@ -213,13 +217,18 @@ pub struct Strays {
 
 impl Strays {
     /// Notes an inode.
-    pub fn see(&mut self, ino: u32, stray: Stray) {
+    fn see(&mut self, ino: u32, stray: Stray) {
         let all = if stray.gap.is_certain { &mut self.certain } else { &mut self.others };
         let kept = all.entry(ino).or_insert(stray);
         // Where an earlier filling has left something, only the time tells.
         let before = |s: &Stray| if s.gap.is_certain { s.gap.before } else { (0, 0) };
         let order = |s: &Stray| (s.age.version, before(s), s.age.changed, s.place);
         *kept = if order(&stray) > order(kept) { stray } else { *kept };
+    }
+
+    /// The greatest number that an inode can have: they are given away one after the other, and summaries have `told` of some.
+    pub fn last_number(&self, told: impl IntoIterator<Item = u32>) -> u32 {
+        told.into_iter().max().unwrap_or(0).saturating_add(self.inos().len() as u32)
     }
 
     /// Numbers of all of them.
@@ -240,7 +249,7 @@ impl Strays {
 
 /// Blocks in gaps that look like blocks of inodes.
 #[derive(Debug, Default)]
-pub struct Blocks {
+struct Blocks {
     /// Address and checksum of what may be a block of a file, and the addresses of the units that it would take.
     known: FxHashMap<(u32, u32), Vec<u32>>,
     claimed: FxHashSet<u32>,
@@ -252,7 +261,7 @@ impl Blocks {
 
     /// Notes the unit at `place`, number `n` of a piece of units of `unit` bytes, which may be part of any block of up to `most` units.
     /// Returns whether there was room for it.
-    pub fn see(&mut self, place: u32, (bytes, unit): (&[u8], usize), n: usize, most: usize) -> bool {
+    fn see(&mut self, place: u32, (bytes, unit): (&[u8], usize), n: usize, most: usize) -> bool {
         if self.known.len() >= Self::MOST {
             return false;
         }
@@ -267,7 +276,7 @@ impl Blocks {
     }
 
     /// Looks for pointers to them in what a log has: an address, and the checksum of what lies there.
-    pub fn look_in(&mut self, bytes: &[u8]) {
+    fn look_in(&mut self, bytes: &[u8]) {
         if self.known.is_empty() {
             return;
         }
@@ -280,9 +289,55 @@ impl Blocks {
     }
 
     /// Whether a pointer leads to the unit at `place`.
-    pub fn is_claimed(&self, place: u32) -> bool {
+    fn is_claimed(&self, place: u32) -> bool {
         self.claimed.contains(&place)
     }
+}
+
+/// A log in which inodes are searched for.
+pub trait Log {
+    /// Bytes of a unit.
+    fn unit(&self) -> usize;
+
+    /// Most units of a block.
+    fn most_units(&self) -> usize;
+
+    /// The address of the first unit of a segment.
+    fn start(&self, seg: u32) -> u32;
+
+    /// Units from an address on; what cannot be read is zeros.
+    fn read(&mut self, first: u32, units: u32) -> Vec<u8>;
+
+    /// The sound inodes in a unit, with their numbers.
+    fn inodes(&self, unit: &[u8]) -> Vec<(u32, Age)>;
+}
+
+/// The newest inodes that lie in gaps, of those that are wanted. `parts` are all partial segments.
+pub fn search(log: &mut impl Log, gaps: &[Gap], parts: &[Part], is_wanted: &dyn Fn(u32) -> bool) -> Strays {
+    let (mut found, mut blocks, mut strays) = (Vec::new(), Blocks::default(), Strays::default());
+    for gap in gaps {
+        let first = log.start(gap.seg) + gap.units.0;
+        let (bytes, unit) = (log.read(first, gap.len()), log.unit());
+        for (n, one) in bytes.chunks_exact(unit).enumerate() {
+            let (place, inodes) = (first + n as u32, log.inodes(one));
+            if !inodes.is_empty() && blocks.see(place, (&bytes, unit), n, log.most_units()) {
+                found.extend(inodes.into_iter().map(|(ino, age)| (ino, Stray { age, gap: *gap, place })));
+            }
+        }
+    }
+    if found.is_empty() {
+        return strays;
+    }
+    let of_gaps = gaps.iter().map(|gap| (gap.seg, gap.units.0, gap.len()));
+    let ended: BTreeSet<Of> = gaps.iter().map(|gap| gap.before).collect();
+    let of_sets = parts.iter().filter(|part| ended.contains(&part.of)).map(|part| (part.seg, part.at, part.len));
+    for (seg, at, len) in of_gaps.chain(of_sets) {
+        let first = log.start(seg) + at;
+        blocks.look_in(&log.read(first, len));
+    }
+    found.retain(|(ino, stray)| is_wanted(*ino) && !blocks.is_claimed(stray.place));
+    found.into_iter().for_each(|(ino, stray)| strays.see(ino, stray));
+    strays
 }
 
 /// Places of a log that cannot be read.

@@ -26,8 +26,21 @@ pub enum FaultOp {
 pub enum FaultTimes {
     /// That one operation.
     Once,
+    /// That operation and the next ones of its sort, so many in all.
+    Run(u64),
     /// That operation and all later ones of its sort.
     FromThenOn,
+}
+
+impl FaultTimes {
+    /// Whether it strikes operation `now` if it strikes the `nth` first.
+    fn strike(self, nth: u64, now: u64) -> bool {
+        match self {
+            FaultTimes::Once => now == nth,
+            FaultTimes::Run(n) => (nth..nth.saturating_add(n)).contains(&now),
+            FaultTimes::FromThenOn => now >= nth,
+        }
+    }
 }
 
 /// What a fault does to the operation it strikes. A fault that makes no sense for an operation
@@ -93,9 +106,7 @@ impl Plan {
         if self.power_is_off {
             return Some(Fault::Error);
         }
-        let struck = self.faults.iter().find(|(which, nth, times, _)| {
-            *which == op && if *times == FaultTimes::Once { now == *nth } else { now >= *nth }
-        });
+        let struck = self.faults.iter().find(|(which, nth, times, _)| *which == op && times.strike(*nth, now));
         let fault = struck.map(|f| f.3).filter(|f| f.fits(op));
         // A full device strikes only if the write needs room.
         self.struck += u64::from(fault.is_some_and(|f| f != Fault::Full));

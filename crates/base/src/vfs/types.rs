@@ -78,6 +78,11 @@ impl ManualClock {
         ManualClock(parking_lot::Mutex::new(now))
     }
 
+    /// Sets it, forwards or back.
+    pub fn set(&self, now: Time) {
+        *self.0.lock() = now;
+    }
+
     /// Moves it on by `ms` milliseconds.
     pub fn advance_ms(&self, ms: u64) {
         let mut t = self.0.lock();

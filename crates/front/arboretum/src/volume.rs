@@ -305,12 +305,13 @@ impl VolumeOptions {
     }
 }
 
-/// Refuses devices that the engine would not use.
+/// What is wrong with a device on which no volume is found.
 fn not_a_volume(device: &dyn Device) -> String {
     let part = registry::role(device).map(|(engine, role)| format!(": the {role} device of one of {}", engine.name()));
     format!("not a volume of any known engine{}", part.unwrap_or_default())
 }
 
+/// Refuses devices that the engine would not use.
 fn refuse_roles<'a>(engine: &dyn Engine, mut roles: impl Iterator<Item = &'a String>) -> Result<()> {
     match roles.find(|role| !engine.extra_devices().contains(&role.as_str())) {
         Some(role) => Err(vfs::Error::refused(format!("a volume of {} has no device {role:?}", engine.name())).into()),

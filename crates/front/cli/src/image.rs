@@ -358,12 +358,12 @@ impl Job {
     }
 }
 
-/// Names of the engines of which something is true.
 /// Whether it is known what is there, and that it is no volume.
 fn is_something_else(device: &dyn Device) -> bool {
     foreign_name(device).is_some() || arboretum::role(device).is_some()
 }
 
+/// Names of the engines of which something is true.
 fn engines_with(is_so: impl Fn(&dyn Engine) -> bool) -> Vec<&'static str> {
     arboretum::engines().iter().filter(|e| is_so(**e)).map(|e| e.name()).collect()
 }

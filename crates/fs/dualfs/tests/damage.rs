@@ -396,6 +396,11 @@ fn contents_with_a_wrong_checksum_stay_an_error() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_costs_nothing() {
+    arbor_torture::midlog::a_clock_that_was_set_back_costs_nothing(DAMAGE.engine);
+}
+
+#[test]
 fn a_damaged_summary_costs_no_inode() {
     arbor_torture::midlog::a_summary_costs_no_inode(DAMAGE.engine, "");
 }

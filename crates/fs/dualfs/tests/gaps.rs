@@ -6,7 +6,7 @@ use arbor_base::vfs::*;
 use arbor_dualfs::DualFs;
 use arbor_dualfs::format::*;
 use arbor_torture::damage::{Tree, check, flip, format, mount, tree};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
@@ -80,32 +80,4 @@ fn what_a_user_has_written_is_no_inode() {
     let tree = without(&dev, summary);
     assert_eq!(tree["/victim"].mode, mode::IFREG | 0o644);
     assert!((0..INODE).all(|pad| tree.contains_key(&format!("/evil{pad}"))), "{:?}", tree.keys());
-}
-
-struct Settable(Mutex<Time>);
-
-impl Clock for Settable {
-    fn now(&self) -> Time {
-        *self.0.lock().unwrap()
-    }
-}
-
-/// The clock does not decide which state of an inode is newer where the places do.
-#[test]
-fn a_clock_that_was_set_back_costs_nothing() {
-    for secs in [1_000_100, 1_000_000, 999_900] {
-        let dev = format(&DualFs, 64 << 20, "");
-        let clock = Arc::new(Settable(Mutex::new(Time { secs: 1_000_000, nanos: 0 })));
-        let fs = DualFs.mount(Devices::single(dev.clone()), &MountOptions::default(), clock.clone()).unwrap();
-        let victim = make(&fs, "victim", b"OLD");
-        fs.syncfs().unwrap();
-        let before = summaries(&dev);
-        clock.0.lock().unwrap().secs = secs;
-        let new = b"NEW bytes of the victim ".repeat(500);
-        fs.write(victim, 0, &new).unwrap();
-        fs.syncfs().unwrap();
-        let written = summaries(&dev).into_iter().find(|s| !before.contains(s)).expect("a summary");
-        synced(&fs, &["behind", "last"]);
-        assert!(without(&dev, written)["/victim"].content.ends_with(&new), "{secs}");
-    }
 }

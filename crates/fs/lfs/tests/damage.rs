@@ -661,6 +661,11 @@ fn damage_of_one_promise_is_not_the_end_of_the_log() {
 }
 
 #[test]
+fn a_clock_that_was_set_back_costs_nothing() {
+    arbor_torture::midlog::a_clock_that_was_set_back_costs_nothing(DAMAGE.engine);
+}
+
+#[test]
 fn a_damaged_summary_costs_no_inode() {
     arbor_torture::midlog::a_summary_costs_no_inode(DAMAGE.engine, "");
 }

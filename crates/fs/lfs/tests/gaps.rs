@@ -8,7 +8,7 @@ use arbor_base::vfs::*;
 use arbor_lfs::Lfs;
 use arbor_lfs::format::*;
 use damage_kit::*;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 fn make(fs: &Arc<dyn FileSystem>, name: &str, data: &[u8]) -> Ino {
@@ -124,43 +124,17 @@ fn a_copy_of_the_volume_in_it_has_none() {
     }
 }
 
-struct Settable(Mutex<Time>);
-
-impl Clock for Settable {
-    fn now(&self) -> Time {
-        *self.0.lock().unwrap()
-    }
-}
-
-/// The clock does not decide which state of an inode is newer where the places do.
-#[test]
-fn a_clock_that_was_set_back_costs_nothing() {
-    for secs in [1_000_100, 1_000_000, 999_900] {
-        let (dev, clock) = (format(64 << 20, ""), Arc::new(Settable(Mutex::new(Time { secs: 1_000_000, nanos: 0 }))));
-        let fs = Lfs.mount(Devices::single(dev.clone()), &MountOptions::default(), clock.clone()).unwrap();
-        let victim = make(&fs, "victim", &b"OLD bytes of the victim ".repeat(400));
-        fs.syncfs().unwrap();
-        clock.0.lock().unwrap().secs = secs;
-        let new = b"NEW bytes of the victim ".repeat(500);
-        fs.write(victim, 0, &new).unwrap();
-        fs.syncfs().unwrap();
-        synced(&fs, &["behind", "last"]);
-        let (_, tree) = without(&dev, summary_before(&dev, b"NEW bytes"));
-        assert!(tree["/victim"].content.ends_with(&new), "{secs}");
-    }
-}
-
 /// Of a set that was cut off nothing counts, also where one of its summaries is missing.
 #[test]
 fn inodes_of_a_set_that_was_cut_off_do_not_count() {
     const FILES: usize = 3000;
-    let (dev, clock) = (format(64 << 20, ""), Arc::new(Settable(Mutex::new(Time { secs: 1_000_000, nanos: 0 }))));
+    let (dev, clock) = (format(64 << 20, ""), Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 })));
     let fs = Lfs.mount(Devices::single(dev.clone()), &MountOptions::default(), clock.clone()).unwrap();
     let contents = |age: &str, n: usize| format!("{age} {n:05} ").repeat(20).into_bytes();
     let inos: Vec<Ino> = (0..FILES).map(|n| make(&fs, &format!("v{n}"), &contents("OLD", n))).collect();
     fs.syncfs().unwrap();
     synced(&fs, &["between"]);
-    clock.0.lock().unwrap().secs += 10;
+    clock.advance_ms(10_000);
     let before = dev.to_bytes();
     for (n, ino) in inos.iter().enumerate() {
         fs.write(*ino, 0, &contents("NEW", n)).unwrap();

@@ -2,7 +2,7 @@
 //! is not the end of a log, nor a reason to forget what was promised since.
 
 use crate::badsector::BadSector;
-use crate::damage::{check, codes, flip, format};
+use crate::damage::{check, codes, flip, format, tree};
 use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice, SECTOR};
 use arbor_base::vfs::{
     CheckOptions, Cx, Devices, Engine, FileSystem, Ino, ManualClock, MountOptions, Options, Repair, Time, mode,
@@ -218,17 +218,51 @@ pub fn a_summary_costs_no_inode(engine: &dyn Engine, format_options: &str) {
     fs.mknod(&CX, fs.root(), b"the last", mode::IFREG | 0o644, 0).expect("mknod");
     fs.syncfs().expect("syncfs");
     let image = dev.snapshot();
-    let mut all = Vec::new();
-    engine.structures(&Devices::single(image.clone()), &mut |s| all.push(s)).expect("structures");
-    all.retain(|s| s.kind == "summary");
+    let all = summaries(engine, &image);
     assert!(all.len() > 6, "{} summaries", all.len());
-    for s in all {
+    for at in all {
         let (damaged, unread) = (image.snapshot(), image.snapshot());
-        flip(&damaged, s.offset + 20);
-        crowd_is_there(engine, damaged.clone(), &damaged, &crowd, &format!("summary at {:#x}", s.offset));
-        let bad = BadSector { inner: unread.clone(), at: s.offset };
-        crowd_is_there(engine, bad, &unread, &crowd, &format!("summary at {:#x}, unreadable", s.offset));
+        flip(&damaged, at + 20);
+        crowd_is_there(engine, damaged.clone(), &damaged, &crowd, &format!("summary at {at:#x}"));
+        let bad = BadSector { inner: unread.clone(), at };
+        crowd_is_there(engine, bad, &unread, &crowd, &format!("summary at {at:#x}, unreadable"));
     }
+}
+
+/// A file is written and synced, and again in the next set, whose summary is damaged. Which of its states is the newer one the
+/// places tell: the clock may have been set back.
+pub fn a_clock_that_was_set_back_costs_nothing(engine: &dyn Engine) {
+    for secs in [1_000_100, 1_000_000, 999_900] {
+        let (dev, clock) =
+            (format(engine, 64 << 20, ""), Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 })));
+        let fs = engine.mount(Devices::single(dev.clone()), &MountOptions::default(), clock.clone()).expect("mount");
+        let make = |name: &str| fs.mknod(&CX, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
+        let write = |ino: Ino, bytes: &[u8]| {
+            fs.write(ino, 0, bytes).expect("write");
+            fs.syncfs().expect("syncfs");
+        };
+        let file = make("file");
+        write(file, b"old");
+        let before = summaries(engine, &dev);
+        clock.set(Time { secs, nanos: 0 });
+        let new = b"new bytes ".repeat(500);
+        write(file, &new);
+        let written = summaries(engine, &dev).into_iter().find(|at| !before.contains(at)).expect("a summary");
+        write(make("behind"), b"x");
+        write(make("the last"), b"x");
+        let damaged = dev.snapshot();
+        flip(&damaged, written + 20);
+        assert_eq!(check(engine, damaged.clone(), Repair::Yes).remaining(), 0, "{secs}");
+        assert!(tree(engine, &damaged)["/file"].content.ends_with(&new), "{secs}");
+    }
+}
+
+/// Where the summaries of a log are.
+fn summaries(engine: &dyn Engine, dev: &MemDevice) -> Vec<u64> {
+    let mut all = Vec::new();
+    let devices = Devices::single(dev.snapshot());
+    engine.structures(&devices, &mut |s| all.extend((s.kind == "summary").then_some(s.offset))).expect("structures");
+    all
 }
 
 /// Makes files, writes some of the last groups again, and removes some.

@@ -2,73 +2,15 @@
 //! gone. It may end with an error, and loses nothing.
 
 use crate::damage::{Tree, check, codes, format, mount, tree};
-use arbor_base::device::{Device, Geometry, Kind, MemDevice, Op, Request, Ticket};
+use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::{CheckOptions, Cx, Devices, Engine, FileSystem, Ino, Repair, mode};
-use std::io;
-use std::ops::Range;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
 /// How many reads fail.
-const LENGTHS: [usize; 6] = [2, 7, 40, 250, 2000, usize::MAX];
+const LENGTHS: [u64; 6] = [2, 7, 40, 250, 2000, u64::MAX];
 /// Reads of a check at which it begins, at most.
-const BEGINNINGS: usize = 60;
-
-/// A device of which some reads fail, counted from the first one. Clones count together.
-#[derive(Clone)]
-struct Outage {
-    inner: MemDevice,
-    fail: Range<usize>,
-    reads: Arc<AtomicUsize>,
-}
-
-impl Outage {
-    fn new(inner: MemDevice, fail: Range<usize>) -> Outage {
-        Outage { inner, fail, reads: Arc::default() }
-    }
-
-    fn read(&self) -> io::Result<()> {
-        match self.fail.contains(&self.reads.fetch_add(1, Relaxed)) {
-            true => Err(io::Error::other("an outage")),
-            false => Ok(()),
-        }
-    }
-}
-
-impl Device for Outage {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn submit(&self, batch: Vec<Request>) -> Ticket {
-        let one = |r: Request| {
-            if matches!(r.op, Op::Read(_)) {
-                self.read()?;
-            }
-            self.inner.submit(vec![r]).wait().remove(0)
-        };
-        Ticket::done(batch.into_iter().map(one).collect())
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.inner.flush()
-    }
-
-    fn set_size(&self, size: u64) -> io::Result<()> {
-        self.inner.set_size(size)
-    }
-
-    fn read_at(&self, kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
-        self.read()?;
-        self.inner.read_at(kind, offset, buf)
-    }
-
-    fn write_at(&self, kind: Kind, offset: u64, buf: &[u8]) -> io::Result<()> {
-        self.inner.write_at(kind, offset, buf)
-    }
-}
+const BEGINNINGS: u64 = 60;
 
 /// Repairs a volume that was unmounted, and one that was not, while reads fail. All files stay, whatever it says.
 pub fn an_outage_costs_nothing(engine: &dyn Engine, options: &str) {
@@ -81,14 +23,15 @@ pub fn an_outage_costs_nothing(engine: &dyn Engine, options: &str) {
     let mut wrong = Vec::new();
     for (what, image) in [("unmounted", unmounted), ("crashed", crashed)] {
         let all = tree(engine, &image.snapshot());
-        let counted = Outage::new(image.snapshot(), 0..0);
+        let counted = FaultDevice::new(image.snapshot());
         drop(engine.check(Devices::single(counted.clone()), &REPAIR, &mut |_, _, _| ()));
-        let reads = counted.reads.load(Relaxed);
+        let reads = counted.count(FaultOp::Read);
         assert!(reads > 5, "{reads} reads");
-        for from in (0..reads).step_by(reads.div_ceil(BEGINNINGS)) {
+        for nth in (1..=reads).step_by(reads.div_ceil(BEGINNINGS) as usize) {
             for len in LENGTHS {
-                let device = Outage::new(image.snapshot(), from..from.saturating_add(len));
-                wrong.extend(repaired(engine, device, &all).err().map(|e| format!("{what}, {from} and {len}: {e}")));
+                let device = FaultDevice::new(image.snapshot());
+                device.fail(FaultOp::Read, nth, FaultTimes::Run(len));
+                wrong.extend(repaired(engine, device, &all).err().map(|e| format!("{what}, {nth} and {len}: {e}")));
             }
         }
     }
@@ -112,8 +55,8 @@ fn fill(fs: &dyn FileSystem) {
 }
 
 /// Repairs it during the outage, and once more afterwards.
-fn repaired(engine: &dyn Engine, device: Outage, all: &Tree) -> Result<(), String> {
-    let image = device.inner.clone();
+fn repaired(engine: &dyn Engine, device: FaultDevice<MemDevice>, all: &Tree) -> Result<(), String> {
+    let image = device.inner().clone();
     let during = engine.check(Devices::single(device), &REPAIR, &mut |_, _, _| ());
     let said = during.as_ref().map(|report| format!("left {} of {:?}", report.remaining(), codes(report)));
     let said = said.unwrap_or_else(|e| e.to_string());

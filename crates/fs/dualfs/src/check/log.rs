@@ -15,10 +15,9 @@ use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::vfs::{Error, Ino, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Blocks, Gap, State, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, State, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// How many states of one inode are kept.
@@ -54,7 +53,7 @@ impl Log {
         // A set that does not count leaves nothing.
         let counts = |(epoch, set)| log.ends.counts(epoch, set) && end.is_none_or(|end| (epoch, set) < end);
         gaps.retain(|gap| if gap.has_begun { counts(gap.before) } else { end.is_none_or(|end| gap.before <= end) });
-        log.search(core, &gaps, &parts, &mut unread, is_wanted);
+        log.strays = gaps::search(&mut Searched { core, unread: &mut unread }, &gaps, &parts, is_wanted);
         let mut one = vec![0; geom.block()];
         unread.check(&mut |block| dev.read_at(Kind::Log, geom.meta_byte(MetaBlock(*block)), &mut one).is_err())?;
         Ok(log)
@@ -74,40 +73,6 @@ impl Log {
             list.sort_by_key(|s| std::cmp::Reverse(s.of));
             list.truncate(STATES);
         }
-    }
-
-    /// Keeps the newest state of each inode that is wanted and lies where a summary is damaged.
-    fn search(
-        &mut self,
-        core: &Core,
-        gaps: &[Gap],
-        parts: &[gaps::Part],
-        unread: &mut Unread,
-        is_wanted: &dyn Fn(u32) -> bool,
-    ) {
-        let geom = &core.geom;
-        let start = |seg| geom.seg_start(Seg(seg)).0;
-        let (mut found, mut claims) = (Vec::new(), Blocks::default());
-        for gap in gaps {
-            let first = start(gap.seg) + gap.units.0;
-            let bytes = blocks(core, unread, first, gap.units.1.saturating_sub(gap.units.0));
-            for (n, one) in bytes.chunks_exact(geom.block()).enumerate() {
-                let (place, before) = (first + n as u32, found.len());
-                let stray = |d: &Dinode| Stray { age: age(d), gap: *gap, place };
-                found.extend(inodes_in(geom, one).map(|(_, d)| (d.ino.get(), stray(&d))));
-                if found.len() > before && !claims.see(place, (&bytes, geom.block()), n, 1) {
-                    found.truncate(before);
-                }
-            }
-        }
-        let of_gaps = gaps.iter().map(|gap| (gap.seg, gap.units.0, gap.units.1.saturating_sub(gap.units.0)));
-        let ended: BTreeSet<gaps::Of> = gaps.iter().map(|gap| gap.before).collect();
-        let of_sets = parts.iter().filter(|part| ended.contains(&part.of)).map(|part| (part.seg, part.at, part.len));
-        for (seg, at, len) in of_gaps.chain(of_sets).filter(|_| !found.is_empty()) {
-            claims.look_in(&blocks(core, unread, start(seg) + at, len));
-        }
-        found.retain(|(ino, stray)| is_wanted(*ino) && !claims.is_claimed(stray.place));
-        found.into_iter().for_each(|(ino, stray)| self.strays.see(ino, stray));
     }
 
     /// Entries of the map by the newest sound state of each inode, those of the youngest sets first.
@@ -174,6 +139,34 @@ fn blocks(core: &Core, unread: &mut Unread, first: u32, blocks: u32) -> Vec<u8> 
     bytes
 }
 
+/// The log as it is searched, a block at a time.
+struct Searched<'a> {
+    core: &'a Core,
+    unread: &'a mut Unread,
+}
+
+impl gaps::Log for Searched<'_> {
+    fn unit(&self) -> usize {
+        self.core.geom.block()
+    }
+
+    fn most_units(&self) -> usize {
+        1
+    }
+
+    fn start(&self, seg: u32) -> u32 {
+        self.core.geom.seg_start(Seg(seg)).0
+    }
+
+    fn read(&mut self, first: u32, units: u32) -> Vec<u8> {
+        blocks(self.core, self.unread, first, units)
+    }
+
+    fn inodes(&self, unit: &[u8]) -> Vec<(u32, Age)> {
+        inodes_in(&self.core.geom, unit).map(|(_, d)| (d.ino.get(), age(&d))).collect()
+    }
+}
+
 /// The sound summaries of the last filling of a segment, each with its block in the segment.
 fn in_segment(core: &Core, unread: &mut Unread, seg: Seg) -> Vec<(u32, Parsed)> {
     let geom = &core.geom;
@@ -232,11 +225,10 @@ pub(super) fn rebuild(
     core.checkpoint.serial = serial.unwrap_or(1).into();
     core.segs.clean.clear();
     core.new_ifile(Time { secs: core.sb.created.get(), nanos: 0 });
-    // Nothing supports summaries beyond that, and a map of so many inodes might leave no room for anything else.
-    // Numbers are given away one after the other.
-    let last = log.states.keys().copied().max().unwrap_or(0).saturating_add(log.strays.inos().len() as u32);
+    let last = log.strays.last_number(log.states.keys().copied());
     let mut entries = log.entries(&mut core)?;
     entries.retain(|(ino, _)| *ino <= last);
+    // Nothing supports summaries beyond that, and a map of so many inodes might leave no room for anything else.
     let in_use = entries.iter().filter(|(_, e)| e.block.get() != 0).map(|(ino, _)| *ino);
     core.state.inodes = in_use.max().unwrap_or(ROOT.0 as u32).saturating_add(1);
     enter(&mut core, &entries)?;

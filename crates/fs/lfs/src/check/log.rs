@@ -16,7 +16,7 @@ use arbor_base::layout::{Corrupt, Location, get_u32};
 use arbor_base::vfs::{Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::ends::{Ends, Part};
-use arbor_kit::gaps::{self, Age, Blocks, State, Stray, Strays, Told};
+use arbor_kit::gaps::{self, Age, State, Strays, Told};
 use arbor_kit::reads;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -179,32 +179,37 @@ fn strays(core: &Core, (ends, parts): &Summaries, unread: &mut Unread, wanted: &
     let mut gaps = gaps::gaps(parts, segs, geom.seg_frags());
     // A set that does not count leaves nothing.
     gaps.retain(|gap| !gap.has_begun || ends.counts(gap.before.0, gap.before.1));
-    let start = |seg| geom.seg_start(Seg(seg)).0;
-    let (mut found, mut blocks) = (Vec::new(), Blocks::default());
-    for gap in &gaps {
-        let first = start(gap.seg) + gap.units.0;
-        let bytes = fragments(core, unread, first, gap.units.1.saturating_sub(gap.units.0));
-        for (n, one) in bytes.chunks_exact(geom.frag_size()).enumerate() {
-            let (place, before) = (first + n as u32, found.len());
-            found
-                .extend(sound_inodes(&geom, one).map(|(_, d)| (d.ino.get(), Stray { age: age(&d), gap: *gap, place })));
-            let unit = (&bytes[..], geom.frag_size());
-            if found.len() > before && !blocks.see(place, unit, n, geom.block_frags() as usize) {
-                found.truncate(before);
-            }
-        }
-    }
-    let of_gaps = gaps.iter().map(|gap| (gap.seg, gap.units.0, gap.units.1.saturating_sub(gap.units.0)));
-    let ended: BTreeSet<gaps::Of> = gaps.iter().map(|gap| gap.before).collect();
-    let of_sets = parts.iter().filter(|part| ended.contains(&part.of)).map(|part| (part.seg, part.at, part.len));
-    for (seg, at, len) in of_gaps.chain(of_sets).filter(|_| !found.is_empty()) {
-        blocks.look_in(&fragments(core, unread, start(seg) + at, len));
-    }
-    let (most, mut strays) = (validate::most_inodes(&geom, segs), Strays::default());
+    let most = validate::most_inodes(&geom, segs);
     let wanted = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
-    found.retain(|(ino, stray)| wanted(*ino) && !blocks.is_claimed(stray.place));
-    found.into_iter().for_each(|(ino, stray)| strays.see(ino, stray));
-    strays
+    gaps::search(&mut Searched { core, unread }, &gaps, parts, &wanted)
+}
+
+/// The log as it is searched, a fragment at a time.
+struct Searched<'a> {
+    core: &'a Core,
+    unread: &'a mut Unread,
+}
+
+impl gaps::Log for Searched<'_> {
+    fn unit(&self) -> usize {
+        self.core.geom.frag_size()
+    }
+
+    fn most_units(&self) -> usize {
+        self.core.geom.block_frags() as usize
+    }
+
+    fn start(&self, seg: u32) -> u32 {
+        self.core.geom.seg_start(Seg(seg)).0
+    }
+
+    fn read(&mut self, first: u32, units: u32) -> Vec<u8> {
+        fragments(self.core, self.unread, first, units)
+    }
+
+    fn inodes(&self, unit: &[u8]) -> Vec<(u32, Age)> {
+        sound_inodes(&self.core.geom, unit).map(|(_, d)| (d.ino.get(), age(&d))).collect()
+    }
 }
 
 fn age(d: &Dinode) -> Age {
@@ -320,8 +325,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     core.dev.confine(0..geom.byte(geom.seg_start(Seg(segs))));
     core.cache.keep_all(true);
     let (ends, (told, strays)) = inodes(&core, &|_| true)?;
-    // Numbers are given away one after the other.
-    let last = told.keys().copied().max().unwrap_or(0).saturating_add(strays.inos().len() as u32);
+    let last = strays.last_number(told.keys().copied());
     let mut found = entries(&mut core, &told, &strays)?;
     found.retain(|(ino, _)| *ino <= last);
     // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
