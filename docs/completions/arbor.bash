@@ -1709,7 +1709,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__torture)
-            opts="-t -h --engine --seconds --seed --only --json --repeat --help"
+            opts="-t -h --engine --seconds --seed --only --share --json --repeat --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1733,6 +1733,10 @@ _arbor() {
                     ;;
                 --only)
                     COMPREPLY=($(compgen -W "crash fault fuzz concurrency" -- "${cur}"))
+                    return 0
+                    ;;
+                --share)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --json)

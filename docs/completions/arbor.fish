@@ -168,6 +168,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand torture" -l only -d 'Only th
 fault\t'Faults of the device while it runs'
 fuzz\t'Damaged images'
 concurrency\t'Several tasks at once, under chosen schedules'"
+complete -c arbor -n "__fish_arbor_using_subcommand torture" -l share -d 'Of the crash part, one share of several: those of one seed add up to the whole, and each can be run at another time or on another machine' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l json -d 'Writes the counts to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l repeat -d 'Does once more what the line of a failure says' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -1,5 +1,5 @@
 //! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
-//! `torture-ENGINE-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
+//! `torture-ENGINE-PART.json` by `arbor torture --json` (`torture-ENGINE-PART-K.json` of a share), `planted.json` by the test of planted mistakes,
 //! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json`,
 //! `mounted-engines.json` and `mounted-tree.json` by `cargo xtask bench --mounted --json`,
 //! `small-files.json` by `cargo bench -- --json`, `instructions.json` by `cargo xtask instructions --json`, `growth.json`
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -32,6 +33,19 @@ struct Torture {
     seconds: f64,
     #[serde(default)]
     interrupted: bool,
+    /// One of several that add up: `2/8`.
+    share: Option<String>,
+}
+
+impl Torture {
+    /// Adds the counts of another share.
+    fn add(&mut self, other: &Torture) {
+        self.sequences += other.sequences;
+        self.crash_states += other.crash_states;
+        self.distinct_states += other.distinct_states;
+        self.failures += other.failures;
+        self.seconds += other.seconds;
+    }
 }
 
 /// As the test of planted mistakes writes it.
@@ -115,16 +129,14 @@ fn torture(dir: &Path) -> Result<String> {
     let mut out = "| part | engine | seed | sequences | crash states | distinct | faults | mutants | schedules | \
                    failures | minutes |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
         .to_string();
-    for name in names(dir)? {
-        let run = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json"));
-        let Some((_, part)) = run.and_then(|run| run.split_once('-')) else { continue };
-        let t: Torture = read(&dir.join(&name))?;
-        ensure!(!t.interrupted, "{name}: an interrupted run");
+    for ((_, part, _), Runs { counts: t, shares }) in &runs(dir)? {
         let counts =
             [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.schedules, t.failures].map(number);
+        let of = shares.first().and_then(|s| s.split_once('/')).map(|(_, of)| of);
+        let shares = of.map(|of| format!(", {} of {of} shares", shares.len())).unwrap_or_default();
         writeln!(
             out,
-            "| {part} | {} | {} | {} | {:.0} |",
+            "| {part}{shares} | {} | {} | {} | {:.0} |",
             t.engine,
             t.seed,
             counts.join(" | "),
@@ -132,6 +144,44 @@ fn torture(dir: &Path) -> Result<String> {
         )?;
     }
     Ok(out)
+}
+
+/// Runs that add up, and which shares they are if they are not the whole.
+struct Runs {
+    counts: Torture,
+    shares: Vec<String>,
+}
+
+/// The runs by engine, part and seed.
+fn runs(dir: &Path) -> Result<BTreeMap<(String, String, u64), Runs>> {
+    let mut all = BTreeMap::<_, Runs>::new();
+    for name in names(dir)? {
+        let run = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json"));
+        let Some(part) = run.and_then(|run| run.split('-').nth(1)) else { continue };
+        let t: Torture = read(&dir.join(&name))?;
+        ensure!(!t.interrupted, "{name}: an interrupted run");
+        match all.entry((t.engine.clone(), part.to_string(), t.seed)) {
+            Entry::Vacant(new) => {
+                new.insert(Runs { shares: Vec::from_iter(t.share.clone()), counts: t });
+            }
+            Entry::Occupied(mut known) => known.get_mut().add(&t).with_context(|| name)?,
+        }
+    }
+    Ok(all)
+}
+
+impl Runs {
+    fn add(&mut self, t: &Torture) -> Result<()> {
+        let of = |share: &str| share.split_once('/').map(|(_, of)| of.to_string());
+        let share = t.share.as_ref().context("the same run twice, and neither says which share it is")?;
+        ensure!(
+            self.shares.iter().all(|s| s != share && of(s) == of(share)),
+            "share {share} does not go with the others"
+        );
+        self.shares.push(share.clone());
+        self.counts.add(t);
+        Ok(())
+    }
 }
 
 fn fuzz(targets: &Targets) -> Result<String> {

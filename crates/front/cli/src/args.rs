@@ -7,6 +7,7 @@ pub use lab::{
     QueueOrder, TraceSource,
 };
 
+use arbor_torture::share::Share;
 use arboretum::vfs::parse_size;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -471,6 +472,10 @@ pub struct TortureArgs {
     /// Only this part.
     #[arg(long)]
     pub only: Option<TorturePart>,
+    /// Of the crash part, one share of several: those of one seed add up to the whole, and each can
+    /// be run at another time or on another machine.
+    #[arg(long, value_name = "K/N", requires = "seed", conflicts_with = "seconds")]
+    pub share: Option<Share>,
     /// Writes the counts to this file as JSON.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

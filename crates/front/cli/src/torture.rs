@@ -6,6 +6,7 @@ use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
 use anyhow::{Context, anyhow};
 use arbor_torture::machine::{self, Plan};
+use arbor_torture::share::Share;
 use arbor_torture::tally::Tally;
 use arbor_torture::{concurrent, faults, line, mutate};
 use arboretum::vfs::Engine;
@@ -34,13 +35,17 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     if let Some(line) = &args.repeat {
         return repeat(engine, line, out);
     }
+    if args.share.is_some() && !matches!(args.only, Some(TorturePart::Crash)) {
+        return Err(anyhow!("--share: only the crash part has shares, so --only crash goes with it").into());
+    }
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let mut file = args.json.as_ref().map(open).transpose()?;
     // The first signal ends the run with its table, the second at once.
     let stop = interrupt::flag()?;
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
-    writeln!(out, "{name}, seed {seed}")?;
+    let share = args.share.map(|share| format!(", share {share}")).unwrap_or_default();
+    writeln!(out, "{name}, seed {seed}{share}")?;
     out.flush()?;
     let began = Instant::now();
     let (rows, missing) = parts(engine, args, seed, &stop)?;
@@ -55,7 +60,10 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         writeln!(out, "\ninterrupted: {missing}")?;
     }
     if let Some((file, path)) = file.as_mut().zip(args.json.as_ref()) {
-        let counts = as_json(engine.name(), seed, &whole, began.elapsed(), missing.is_some());
+        let mut counts = as_json(engine.name(), seed, &whole, began.elapsed(), missing.is_some());
+        if let Some(share) = args.share {
+            counts["share"] = json!(share.to_string());
+        }
         let text = serde_json::to_vec_pretty(&counts)?;
         file.write_all(&text).with_context(|| path.display().to_string())?;
     }
@@ -79,7 +87,8 @@ fn parts(
     for (at, (part, share)) in parts.iter().enumerate() {
         let began = Instant::now();
         let time = args.seconds.map(|s| Duration::from_secs_f64(f64::from(s) * share));
-        rows.push((*part, one(engine, *part, seed, time, stop)?, began.elapsed()));
+        let plan = Plan { time, share: args.share.unwrap_or(Share::WHOLE), ..Plan::whole(seed) };
+        rows.push((*part, one(engine, *part, &plan, stop)?, began.elapsed()));
         if stop.load(Relaxed) {
             missing.push(format!("{} not finished", part_name(*part)));
             let left: Vec<String> = parts[at + 1..].iter().map(|p| part_name(p.0)).collect();
@@ -97,13 +106,8 @@ fn part_name(part: TorturePart) -> String {
     format!("{part:?}").to_lowercase()
 }
 
-fn one(
-    engine: &'static dyn Engine,
-    part: TorturePart,
-    seed: u64,
-    time: Option<Duration>,
-    stop: &AtomicBool,
-) -> Result<Tally, Exit> {
+fn one(engine: &'static dyn Engine, part: TorturePart, plan: &Plan, stop: &AtomicBool) -> Result<Tally, Exit> {
+    let Plan { time, seed, .. } = *plan;
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
     bar.set_style(indicatif::ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| bar.style()));
     let began = Instant::now();
@@ -120,7 +124,7 @@ fn one(
     };
     let endless = |count: u64| if time.is_some() { u64::MAX } else { count };
     let tally = match part {
-        TorturePart::Crash => machine::crash(engine, &Plan { time, ..Plan::whole(seed) }, &mut watch),
+        TorturePart::Crash => machine::crash(engine, plan, &mut watch),
         TorturePart::Concurrency => concurrent::run(engine, seed, endless(SCHEDULES), false, &mut watch),
         TorturePart::Fault => faults::run(engine, seed, endless(FAULTS), &mut watch),
         TorturePart::Fuzz => {

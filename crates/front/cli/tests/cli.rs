@@ -882,6 +882,8 @@ fn torture_refuses_at_once_what_it_cannot_do() {
         ("--seconds", "0", 2, "not a time: "),
         ("--seconds", "x", 2, "not a time: "),
         ("--seed", "x", 2, "not a seed: "),
+        ("--share", "9/8", 2, "not a share: "),
+        ("--seed=1", "--share=1/8", 1, "arbor torture: --share: only the crash part has shares"),
         ("--json", "no/such/file", 1, "arbor torture: no/such/file: "),
         ("--repeat", "foo", 1, "arbor torture: --repeat: \"foo\" is no line of a failure; "),
         ("--repeat", "x=1 ops=", 1, "arbor torture: --repeat: unknown key \"x\""),

@@ -8,6 +8,7 @@ use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::generate::Profile;
 use crate::ops::{Op, parse};
 use crate::rng::mix;
+use crate::share::{Numbers, Share};
 use arbor_base::vfs::{CrashPromise, Engine, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -334,6 +335,12 @@ impl<'a> Spaces<'a> {
         self
     }
 
+    /// Explores a share of them only.
+    pub fn share(mut self, share: Share) -> Spaces<'a> {
+        self.all.iter_mut().for_each(|s| s.numbers.only(share));
+        self
+    }
+
     /// Explores the next sequence that nobody has taken; `None` when there is none left.
     pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
         let (turn, count) = (self.turn.fetch_add(1, Relaxed) as usize, self.all.len());
@@ -352,10 +359,8 @@ struct Space<'a> {
     len: u32,
     /// How many sequences there are.
     all: u64,
-    /// How many have been given out.
-    next: AtomicU64,
-    /// How many there are to give out.
-    total: u64,
+    /// Those to give out.
+    numbers: Numbers,
     /// Between one and the next: has no factor in common with the number of sequences, so that
     /// every part of the whole is a fair sample.
     stride: u64,
@@ -377,8 +382,8 @@ impl<'a> Space<'a> {
         while gcd(stride, all) != 1 {
             stride += 2;
         }
-        let (next, total) = (AtomicU64::new(0), total.min(all));
-        Space { engine, config, base, seen: Seen::default(), steps, len, all, next, total, stride }
+        let numbers = Numbers::below(total.min(all));
+        Space { engine, config, base, seen: Seen::default(), steps, len, all, numbers, stride }
     }
 
     /// The operations of sequence `number`.
@@ -395,10 +400,7 @@ impl<'a> Space<'a> {
     }
 
     fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
-        let number = self.next.fetch_add(1, Relaxed);
-        if number >= self.total {
-            return None;
-        }
+        let number = self.numbers.take()?;
         let ops = self.sequence(number);
         Some(try_sequence(self.engine, &self.config, &self.base, &self.seen, &ops, number, done))
     }

@@ -15,10 +15,10 @@ use crate::ops::Op;
 use crate::oracle::Oracle;
 use crate::rng::{Rng, mix};
 use crate::run::{check_clean, guarded, mount};
+use crate::share::{Numbers, Share};
 use crate::shrink::shrink;
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice, SECTOR};
 use arbor_base::vfs::{Engine, Errno, FileSystem, ManualClock, Options, Repair};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Sizes before: one that divides well, and one that does not.
@@ -39,8 +39,7 @@ pub struct Grow<'a> {
     /// One for each shape, kind and size, made when it is first needed.
     bases: Vec<OnceLock<Result<Base, String>>>,
     steps: Vec<Vec<Op>>,
-    next: AtomicU64,
-    total: u64,
+    numbers: Numbers,
 }
 
 /// One volume that grows.
@@ -60,11 +59,11 @@ impl<'a> Grow<'a> {
         let bases =
             (0..engine.test_configurations().len() * From::ALL.len() * SIZES.len()).map(|_| OnceLock::new()).collect();
         let mut grow =
-            Grow { engine, seed, keep_going: false, bases, steps: exhaust::steps(), next: AtomicU64::new(0), total };
+            Grow { engine, seed, keep_going: false, bases, steps: exhaust::steps(), numbers: Numbers::below(total) };
         let case = grow.case_at(0, 0);
         let disk = Base::fresh(engine, &case.config)?.disk();
         if resize(engine, &case.config, &disk, case.size).is_err_and(|e| e.contains(CANNOT)) {
-            grow.total = 0;
+            grow.numbers = Numbers::below(0);
         }
         Ok(grow)
     }
@@ -75,12 +74,15 @@ impl<'a> Grow<'a> {
         self
     }
 
+    /// Grows a share of them only.
+    pub fn share(mut self, share: Share) -> Grow<'a> {
+        self.numbers.only(share);
+        self
+    }
+
     /// Grows the next volume that nobody has taken; `None` when there is none left.
     pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
-        let number = self.next.fetch_add(1, Relaxed);
-        if number >= self.total {
-            return None;
-        }
+        let number = self.numbers.take()?;
         let (place, case) = self.case(number);
         let made = self.bases[place / GROWTHS.len()]
             .get_or_init(|| guarded(|| exhaust::base(self.engine, &case.config, case.from)));

@@ -49,6 +49,7 @@ pub mod planted;
 pub mod repair;
 pub mod rng;
 pub mod run;
+pub mod share;
 mod shortwrite;
 pub mod shrink;
 pub mod suites;

@@ -13,9 +13,9 @@ use crate::line::number;
 use crate::ops::Op;
 use crate::rng::{Rng, mix};
 use crate::run::guarded;
+use crate::share::{Numbers, Share};
 use arbor_base::device::CrashChoice;
 use arbor_base::vfs::Engine;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Volumes that have a second life; shared by threads.
 pub struct Lives<'a> {
@@ -27,8 +27,7 @@ pub struct Lives<'a> {
     ends: (Vec<Vec<Op>>, Vec<Vec<Op>>),
     seed: u64,
     keep_going: bool,
-    next: AtomicU64,
-    total: u64,
+    numbers: Numbers,
 }
 
 /// Where a first life ended: after so many operations, at this cut.
@@ -69,7 +68,7 @@ impl<'a> Lives<'a> {
     pub(crate) fn new(engine: &'a dyn Engine, volumes: Vec<Volume>, total: u64, seed: u64) -> Lives<'a> {
         let steps = [Kind::Any(1), Kind::Names(1)].map(|kind| kind.parts().0);
         let total = if volumes.is_empty() { 0 } else { total };
-        Lives { engine, volumes, steps, ends: ends(), seed, keep_going: false, next: AtomicU64::new(0), total }
+        Lives { engine, volumes, steps, ends: ends(), seed, keep_going: false, numbers: Numbers::below(total) }
     }
 
     /// Counts failing states instead of stopping at the first.
@@ -77,12 +76,15 @@ impl<'a> Lives<'a> {
         Lives { keep_going, ..self }
     }
 
+    /// Explores a share of them only.
+    pub(crate) fn share(mut self, share: Share) -> Lives<'a> {
+        self.numbers.only(share);
+        self
+    }
+
     /// Explores the next one that nobody has taken; `None` when there is none left.
     pub(crate) fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
-        let turn = self.next.fetch_add(1, Relaxed);
-        if turn >= self.total {
-            return None;
-        }
+        let turn = self.numbers.take()?;
         let volume = &self.volumes[turn as usize % self.volumes.len()];
         let seed = mix(self.seed ^ mix(turn)) >> 16;
         let config = Config { seed, keep_going: self.keep_going, budget: 64, ..volume.config.clone() };

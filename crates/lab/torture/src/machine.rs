@@ -11,6 +11,7 @@ use crate::lives::{First, Lives};
 use crate::repair::{self, Repairs};
 use crate::rng::mix;
 use crate::run;
+use crate::share::{Numbers, Share};
 use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::vfs::{Engine, Options};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,6 +24,8 @@ pub struct Plan {
     pub time: Option<Duration>,
     /// Seed of everything that is drawn.
     pub seed: u64,
+    /// The share of all of it that is run.
+    pub share: Share,
     /// Sequences of one operation from each volume, and lists made by hand; all of them if there are fewer.
     pub singles: u64,
     /// Sequences of two operations from each volume.
@@ -51,6 +54,7 @@ impl Plan {
         Plan {
             time: None,
             seed,
+            share: Share::WHOLE,
             singles: u64::MAX,
             pairs: u64::MAX,
             triples: 100_000,
@@ -72,8 +76,7 @@ type Source<'a> = Box<dyn Fn(&mut Explored) -> Option<Result<(), Box<Failure>>> 
 struct Long<'a> {
     engine: &'a dyn Engine,
     seed: u64,
-    next: AtomicU64,
-    total: u64,
+    numbers: Numbers,
     /// Under power cuts, or compared with the model only.
     cuts: bool,
     keep_going: bool,
@@ -100,10 +103,7 @@ impl Long<'_> {
     }
 
     fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
-        let number = self.next.fetch_add(1, Relaxed);
-        if number >= self.total {
-            return None;
-        }
+        let number = self.numbers.take()?;
         let config = self.config(number);
         if !self.cuts {
             done.sequences += 1;
@@ -129,7 +129,8 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
         });
         // A short run meets each way to mount, too.
         let sized = |kind, turn: u64, most| {
-            Spaces::new(engine, kind, (&volumes, n + turn), most, plan.seed).keep_going(plan.keep_going)
+            let spaces = Spaces::new(engine, kind, (&volumes, n + turn), most, plan.seed);
+            spaces.keep_going(plan.keep_going).share(plan.share)
         };
         spaces.push(sized(Kind::Any(1), 1, plan.singles));
         spaces.push(sized(Kind::Any(2), 2, plan.pairs));
@@ -141,19 +142,17 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
         lists.push(sized(Kind::Lists, 0, plan.singles));
         all.extend(volumes);
     }
-    let long = |total, cuts| Long {
-        engine,
-        seed: plan.seed,
-        next: AtomicU64::new(0),
-        total,
-        cuts,
-        keep_going: plan.keep_going,
+    let long = |total, cuts| {
+        let mut numbers = Numbers::below(total);
+        numbers.only(plan.share);
+        Long { engine, seed: plan.seed, numbers, cuts, keep_going: plan.keep_going }
     };
     let (long, plain) = (long(plan.long, true), long(plan.plain, false));
-    let lives = Lives::new(engine, all, plan.lives, plan.seed).keep_going(plan.keep_going);
-    let grow = run::guarded(|| Grow::new(engine, plan.grow, plan.seed)).map(|g| g.keep_going(plan.keep_going));
+    let lives = Lives::new(engine, all, plan.lives, plan.seed).keep_going(plan.keep_going).share(plan.share);
+    let grow = run::guarded(|| Grow::new(engine, plan.grow, plan.seed));
+    let grow = grow.map(|g| g.keep_going(plan.keep_going).share(plan.share));
     let grow = grow.inspect_err(|e| whole.failures.push(format!("{}: {e}", engine.name())));
-    let repairs = Repairs::new(engine, plan.repairs, plan.seed).keep_going(plan.keep_going);
+    let repairs = Repairs::new(engine, plan.repairs, plan.seed).keep_going(plan.keep_going).share(plan.share);
     let mut sources: Vec<Source<'_>> = spaces.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>).collect();
     sources.push(Box::new(|d| long.step(d)));
     sources.push(Box::new(|d| plain.step(d)));

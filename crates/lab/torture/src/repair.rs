@@ -28,6 +28,7 @@ use crate::line::Again;
 use crate::mutate::{CONTENTS, Change, Image, Trial, images, position, trials};
 use crate::rng::{Rng, mix};
 use crate::run::guarded;
+use crate::share::{Numbers, Share};
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice};
 use arbor_base::vfs::{
     CheckOptions, CheckReport, Devices, Engine, Error, FileSystem, Ino, ManualClock, MountOptions, Repair, Severity,
@@ -36,7 +37,6 @@ use rustc_hash::FxHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 /// Where the checker puts what it finds without a name.
@@ -49,8 +49,7 @@ pub struct Repairs<'a> {
     engine: &'a dyn Engine,
     config: Config,
     damage: OnceLock<Result<Damage, String>>,
-    next: AtomicU64,
-    total: u64,
+    numbers: Numbers,
 }
 
 struct Damage {
@@ -75,7 +74,7 @@ fn config() -> Config {
 impl<'a> Repairs<'a> {
     /// At most `total` damaged volumes; none of an engine that does not tell its structures.
     pub fn new(engine: &'a dyn Engine, total: u64, seed: u64) -> Repairs<'a> {
-        Repairs { engine, config: Config { seed, ..config() }, damage: OnceLock::new(), next: AtomicU64::new(0), total }
+        Repairs { engine, config: Config { seed, ..config() }, damage: OnceLock::new(), numbers: Numbers::below(total) }
     }
 
     /// Counts failing states instead of stopping at the first.
@@ -84,12 +83,15 @@ impl<'a> Repairs<'a> {
         self
     }
 
+    /// Repairs a share of them only.
+    pub fn share(mut self, share: Share) -> Repairs<'a> {
+        self.numbers.only(share);
+        self
+    }
+
     /// Repairs the next volume that nobody has taken; `None` when there is none left.
     pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
-        let number = self.next.fetch_add(1, Relaxed);
-        if number >= self.total {
-            return None;
-        }
+        let number = self.numbers.take()?;
         let damage = self.damage.get_or_init(|| Damage::new(self.engine, self.config.seed));
         let Damage { images, good, trials } = match damage {
             Ok(damage) => damage,

@@ -109,6 +109,22 @@ fn lives_pass_on_the_sound_toy() {
     assert!(tally.failures.is_empty() && tally.distinct_states > 500, "{tally:?}");
 }
 
+/// What shares run one after the other adds up to the whole.
+#[test]
+fn shares_add_up_to_the_whole() {
+    let few = Plan { singles: 0, pairs: 30, triples: 20, names: 10, long: 3, plain: 1, lives: 12, ..Plan::whole(1) };
+    let plan = Plan { grow: 0, repairs: 0, ..few };
+    let run = |plan| machine::crash(&Toy(Flaw::None), &plan, &mut |_| true);
+    let whole = run(plan);
+    let mut sum = Tally::default();
+    for share in ["1/3", "2/3", "3/3"] {
+        let part = run(Plan { share: share.parse().expect("a share"), ..plan });
+        assert!(part.sequences * 2 < whole.sequences && part.failures.is_empty(), "{share}: {part:?} of {whole:?}");
+        sum.add(part);
+    }
+    assert_eq!(sum.sequences, whole.sequences);
+}
+
 #[test]
 fn what_shows_after_a_second_cut_only_is_found() {
     exploration_passes(Flaw::RecoveredSlot);
