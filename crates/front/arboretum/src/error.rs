@@ -49,6 +49,22 @@ impl Failure {
         matches!(self.errno(), Some(Errno::EIO | Errno::EUCLEAN))
     }
 
+    /// Whether it is the host's.
+    pub(crate) fn is_hosts(&self) -> bool {
+        matches!(self, Failure::Host(e) if e.kind() != ErrorKind::Interrupted)
+    }
+
+    /// Whether the volume takes no such name, or has something else there.
+    pub(crate) fn is_of_name(&self) -> bool {
+        const OF_NAME: [Errno; 5] = [Errno::EISDIR, Errno::ELOOP, Errno::ENAMETOOLONG, Errno::ENOENT, Errno::ENOTDIR];
+        match self {
+            Failure::Volume(vfs::Error::Refused(_)) => true,
+            Failure::Volume(e) => OF_NAME.contains(&e.errno()),
+            Failure::Host(e) => matches!(e.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory),
+            Failure::Damage(_) => false,
+        }
+    }
+
     fn kind(&self) -> ErrorKind {
         match self {
             Failure::Volume(vfs::Error::Io(e)) | Failure::Host(e) => e.kind(),

@@ -69,6 +69,7 @@ mod registry;
 mod trail;
 mod transfer;
 mod volume;
+mod way;
 
 pub use dir::{DirEntry, ReadDir, Walk, WalkEntry};
 pub use error::errno;

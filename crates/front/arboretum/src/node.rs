@@ -13,6 +13,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Links followed on one path before it counts as a loop.
 const MAX_LINKS: u32 = 40;
 
+/// Numbers of a file of the host: of its file system, and of its inode.
+pub(crate) type FileId = (u64, u64);
+
 /// A mounted file system, shared by the volume and everything opened on it.
 pub(crate) struct Mount {
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -21,6 +24,8 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
     /// Nothing changes: it is mounted for reading, and nobody else has it.
     pub(crate) is_still: bool,
+    /// The files of the host that the volume is in.
+    files: Vec<FileId>,
     /// Appending reads the size and writes there; the two must not be parted.
     pub(crate) append: Mutex<()>,
     /// When the engine wants its background work, in milliseconds since the epoch.
@@ -51,9 +56,9 @@ impl Drop for Held {
 }
 
 impl Mount {
-    /// `is_own`: nobody else has it.
+    /// `files`: the files of the host that it is in, if nobody else has it.
     pub(crate) fn new(
-        (fs, is_own): (Arc<dyn FileSystem>, bool),
+        (fs, files): (Arc<dyn FileSystem>, Option<Vec<FileId>>),
         clock: Arc<dyn Clock>,
         cx: Cx,
         read_only: bool,
@@ -63,13 +68,19 @@ impl Mount {
             clock,
             cx,
             read_only,
-            is_still: read_only && is_own,
+            is_still: read_only && files.is_some(),
+            files: files.unwrap_or_default(),
             append: Mutex::new(()),
             deadline_ms: AtomicI64::new(0),
             working: Mutex::new(()),
             closed: AtomicBool::new(false),
             known: Mutex::new(None),
         })
+    }
+
+    /// Whether the volume is in the file of the host that has these numbers.
+    pub(crate) fn is_in(&self, file: Option<FileId>) -> bool {
+        file.is_some_and(|id| self.files.contains(&id))
     }
 
     /// Called after each change: there is no thread, so the caller pays for what has piled up.
@@ -220,6 +231,12 @@ impl Node {
 
     pub(crate) fn mknod(&self, name: &[u8], mode: u32, rdev: u32) -> Result<Node> {
         let entry = self.fs().mknod(&self.mount.cx, self.ino(), name, mode, rdev)?;
+        Ok(Node::adopt(&self.mount, entry))
+    }
+
+    /// A regular file without a name.
+    pub(crate) fn tmpfile(&self, mode: u32) -> Result<Node> {
+        let entry = self.fs().tmpfile(&self.mount.cx, self.ino(), mode)?;
         Ok(Node::adopt(&self.mount, entry))
     }
 

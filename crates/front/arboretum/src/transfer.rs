@@ -5,17 +5,19 @@ use crate::dir::{Lineage, push};
 use crate::error::{Failure, Named, Result};
 use crate::file::{next_data, write_all};
 use crate::host::{self, Descent, Handle, HostDir, HostFile};
-use crate::node::{Node, bytes_of, path_of};
+use crate::node::{Mount, Node, bytes_of, path_of};
 use crate::trail::Kept;
 use crate::volume::{CHUNK, Volume};
-use arbor_base::vfs::{Errno, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode};
+use crate::way::{Way, next_part, no_directory_there, remove_part};
+use arbor_base::vfs::{Errno, FileType, Ino, Seek, SetAttr, SetTime, Time, XattrMode};
 use std::collections::HashMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What was copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -151,22 +153,23 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    /// Goes on after what cannot be read in the volume, or in which a directory cannot be read any further, and calls `f` for
-    /// it; [`CopyStats::unread`] counts it. A file of which something is missing is left out, but for a large one in an
-    /// archive: that has zeros instead. Without this the first of them ends the copy.
-    pub fn past_damage(mut self, f: impl FnMut(&io::Error) + 'a) -> CopyOptions<'a> {
+    /// Goes on after what cannot be read, in a copy into a volume on the host and else in the volume, or in which a directory
+    /// cannot be read any further, and calls `f` for it; [`CopyStats::unread`] counts it. A file of which something is missing
+    /// is left out, but for a large one in an archive: that has zeros instead. Without this the first of them ends the copy.
+    pub fn past_unread(mut self, f: impl FnMut(&io::Error) + 'a) -> CopyOptions<'a> {
         self.unread = Some(Box::new(f));
         self
     }
 
-    /// Goes on after a failure, if it is of that kind, and that is wanted.
+    /// Goes on after a failure of this kind, if that is wanted.
     pub(crate) fn pass(
         &mut self,
         stats: &mut CopyStats,
         e: Failure,
+        is_of_kind: fn(&Failure) -> bool,
         say: impl FnOnce(Failure) -> io::Error,
     ) -> Result<()> {
-        let Some(f) = self.unread.as_mut().filter(|_| e.is_damage()) else { return Err(e) };
+        let Some(f) = self.unread.as_mut().filter(|_| is_of_kind(&e)) else { return Err(e) };
         stats.unread += 1;
         f(&say(e));
         Ok(())
@@ -224,11 +227,19 @@ impl Volume {
     ) -> io::Result<CopyStats> {
         let (host, path) = (host.as_ref(), bytes_of(path.as_ref()));
         let at_hand = AtHand::new(&path, host);
-        let opened = self.writable().and_then(|()| at(host, host::place(host)));
-        let (base, name) = opened.map_err(|e| at_hand.not_in(e))?;
-        let (stats, descent) = (CopyStats::default(), Descent::new(base));
+        self.writable().map_err(|e| at_hand.not_in(e))?;
+        let mut stats = CopyStats::default();
+        let (base, name) = match at(host, host::place(host)) {
+            Ok(opened) => opened,
+            Err(e) => {
+                let passed = options.pass(&mut stats, e, Failure::is_hosts, |e| at_hand.not_in(e));
+                return passed.map(|()| stats).map_err(|e| at_hand.not_in(e));
+            }
+        };
+        let descent = Descent::new(base);
         let mut copy = CopyIn { options, stats, descent, links: HashMap::new(), buf: Vec::new(), at_hand };
-        copy.tree(self, name.as_deref(), &path).map_err(|e| copy.at_hand.not_in(e))?;
+        let copied = copy.tree(self, name.as_deref(), &path).or_else(|e| copy.pass(e));
+        copied.map_err(|e| copy.at_hand.not_in(e))?;
         Ok(copy.stats)
     }
 
@@ -252,7 +263,8 @@ impl Volume {
         let at_hand = AtHand::new(&path, host);
         let (base, name) = at(host, host::place(host)).map_err(|e| at_hand.not_out(e))?;
         let mut copy = CopyOut::new(self, base, options, at_hand);
-        copy.tree(self, &path, name.as_deref()).map_err(|e| copy.at_hand.not_out(e))?;
+        let copied = copy.tree(self, &path, name.as_deref()).or_else(|e| copy.pass(e));
+        copied.map_err(|e| copy.at_hand.not_out(e))?;
         Ok(copy.stats)
     }
 }
@@ -286,12 +298,20 @@ impl AtHand {
 
     /// Why it was not copied into the volume.
     fn not_in(&self, e: Failure) -> io::Error {
-        e.named("copy", &[&bytes_of(&self.host), &b" to "[..], &self.path].concat())
+        let host = bytes_of(&self.host);
+        match e {
+            Failure::Host(_) => e.named("copy", &host),
+            e => e.named("copy", &[&host, &b" to "[..], &self.path].concat()),
+        }
     }
 
     /// Why it was not copied out.
     fn not_out(&self, e: Failure) -> io::Error {
-        e.named("copy", &[&self.path, &b" to "[..], &bytes_of(&self.host)].concat())
+        let host = bytes_of(&self.host);
+        match e {
+            Failure::Host(_) => e.named("copy to", &host),
+            e => e.named("copy", &[&self.path, &b" to "[..], &host].concat()),
+        }
     }
 }
 
@@ -302,6 +322,9 @@ fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
         Failure::Host(io::Error::new(kind, format!("{}: {}", path.display(), Failure::Host(e))))
     })
 }
+
+/// Why a file of the host is neither copied nor overwritten.
+const OWN_FILE: &str = "the volume itself is in this file";
 
 struct CopyIn<'a, 'o> {
     options: &'a mut CopyOptions<'o>,
@@ -332,16 +355,20 @@ impl CopyIn<'_, '_> {
         let mut frames = Vec::new();
         match (found.parent, found.node) {
             (Some((dir, new)), _) => frames.extend(self.one(&dir, &new, file, name)?),
-            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, name)?),
+            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(name, || Ok(root))?),
             _ => return Err(Errno::EISDIR.into()),
         }
         while let Some(frame) = frames.last_mut() {
             if let Some(name) = frame.names.next() {
                 self.at_hand.down(&name);
-                let file = self.look(Some(&name))?;
-                match self.one(&frame.node, &name, file, Some(&name))? {
-                    Some(below) => frames.push(below),
-                    None => self.at_hand.up(),
+                let file = self.look(Some(&name));
+                match file.and_then(|file| self.one(&frame.node, &name, file, Some(&name))) {
+                    Ok(Some(below)) => frames.push(below),
+                    Ok(None) => self.at_hand.up(),
+                    Err(e) => {
+                        self.pass(e)?;
+                        self.at_hand.up();
+                    }
                 }
             } else if let Some(done) = frames.pop() {
                 let left = at(&self.at_hand.host, self.descent.leave().and_then(|dir| dir.handle()))?;
@@ -352,43 +379,52 @@ impl CopyIn<'_, '_> {
         Ok(())
     }
 
+    fn pass(&mut self, e: Failure) -> Result<()> {
+        self.options.pass(&mut self.stats, e, Failure::is_hosts, |e| self.at_hand.not_in(e))
+    }
+
     fn look(&self, name: Option<&[u8]>) -> Result<HostFile> {
         let here = self.descent.here();
         at(&self.at_hand.host, name.map_or_else(|| here.itself(), |name| here.look(name)))
     }
 
-    fn frame(&mut self, node: Node, name: Option<&[u8]>) -> Result<InFrame> {
+    /// Goes into a directory of the host, and makes or gets what it is to be in the volume.
+    fn frame(&mut self, name: Option<&[u8]>, node: impl FnOnce() -> Result<Node>) -> Result<InFrame> {
         let (here, host) = (self.descent.here(), &self.at_hand.host);
         let dir = at(host, name.map_or_else(|| here.again(), |name| here.dir(name)))?;
         // What it is now: another may have taken its place since it was looked at.
         let (file, mut names) = (at(host, dir.itself())?, at(host, dir.names())?);
-        at(host, self.descent.enter(name, dir))?;
         // The order of the host must not show in the image.
         names.sort();
-        Ok(InFrame { file, node: Arc::new(node), names: names.into_iter() })
+        let node = Arc::new(node()?);
+        at(host, self.descent.enter(name, dir))?;
+        Ok(InFrame { file, node, names: names.into_iter() })
+    }
+
+    fn enter(&mut self, name: Option<&[u8]>, node: impl FnOnce() -> Result<Node>) -> Result<Option<InFrame>> {
+        let frame = self.frame(name, node)?;
+        self.stats.directories += 1;
+        Ok(Some(frame))
     }
 
     /// Copies what is named `from` to `name`; a directory comes back to be filled.
     fn one(&mut self, dir: &Node, name: &[u8], file: HostFile, from: Option<&[u8]>) -> Result<Option<InFrame>> {
         self.options.tell(&self.stats, &self.at_hand.path)?;
+        if file.kind == FileType::File && dir.mount.is_in(file.id) {
+            return self.skip_own().map(|()| None);
+        }
         let way = Way::to(dir, name, file.kind)?;
-        if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
+        if let Some(first) = file.identity().and_then(|id| self.links.get(&id)) {
             way.link(first, dir, name)?;
             self.stats.hard_links += 1;
             return Ok(None);
         }
         let (node, identity) = match way {
-            Way::Merge(old) => {
-                self.stats.directories += 1;
-                return self.frame(old, from).map(Some);
-            }
-            _ if file.kind == FileType::Dir => {
-                self.stats.directories += 1;
-                return self.frame(dir.mkdir(name, 0o700)?, from).map(Some);
-            }
+            Way::Merge(old) => return self.enter(from, || Ok(old)),
+            _ if file.kind == FileType::Dir => return self.enter(from, || dir.mkdir(name, 0o700)),
             way => {
-                let made = self.make(dir, way.name(name), file, from.ok_or(Errno::EISDIR)?)?;
-                way.done(dir, name)?;
+                let made = self.make(&way, (dir, name), file, from.ok_or(Errno::EISDIR)?)?;
+                way.done(&made.0, dir, name)?;
                 made
             }
         };
@@ -398,17 +434,33 @@ impl CopyIn<'_, '_> {
         Ok(None)
     }
 
+    /// Leaves out the image that is being written, unless it alone is what was to be copied.
+    fn skip_own(&mut self) -> Result<()> {
+        let host = &self.at_hand.host;
+        if self.descent.is_at_base() {
+            return at(host, Err(io::Error::other(OWN_FILE)));
+        }
+        self.stats.skipped.push(format!("{}: {OWN_FILE}; not copied", host.display()));
+        Ok(())
+    }
+
     /// Makes what is not a directory, with all that belongs to it.
-    fn make(&mut self, dir: &Node, name: &[u8], file: HostFile, from: &[u8]) -> Result<(Node, Option<(u64, u64)>)> {
-        let (here, host) = (self.descent.here(), &self.at_hand.host);
+    fn make(
+        &mut self,
+        way: &Way,
+        (dir, name): (&Node, &[u8]),
+        file: HostFile,
+        from: &[u8],
+    ) -> Result<(Node, Option<(u64, u64)>)> {
+        let (here, host, name) = (self.descent.here(), &self.at_hand.host, way.name(name));
         if file.kind == FileType::File {
             let (mut data, file) = at(host, here.open_file(from))?;
             self.stats.files += 1;
-            let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+            let node = way.file(dir, name)?;
             let filled = self.content(&node, &mut data, file.size);
             let whole = filled.and_then(|()| self.finish(&node, &data.into(), &file));
             whole.inspect_err(|_| remove_part(dir, name))?;
-            return Ok((node, file.identity));
+            return Ok((node, file.identity()));
         }
         let handle = at(host, here.special(from, file.kind))?;
         let node = if file.kind == FileType::Symlink {
@@ -420,34 +472,46 @@ impl CopyIn<'_, '_> {
             dir.mknod(name, file.kind.mode() | 0o600, file.rdev)?
         };
         self.finish(&node, &handle, &file).inspect_err(|_| remove_part(dir, name))?;
-        Ok((node, file.identity))
+        Ok((node, file.identity()))
     }
 
+    /// Copies what can be read of a file, which is said to have `size` bytes: one of `/proc` has more, one of `/sys` less.
     fn content(&mut self, node: &Node, data: &mut fs::File, size: u64) -> Result<()> {
-        let host = &self.at_hand.host;
-        self.buf.resize(CHUNK, 0);
-        let (mut from, mut written) = (0, 0);
-        while let Some((start, end)) = at(host, host::next_data(data, from, size))? {
-            at(host, data.seek(SeekFrom::Start(start)))?;
-            from = start;
-            while from < end {
-                let want = (end - from).min(CHUNK as u64) as usize;
-                let n = at(host, data.read(self.buf.get_mut(..want).unwrap_or_default()))?;
-                if n == 0 {
-                    break;
-                }
-                write_all(node, from, self.buf.get(..n).unwrap_or_default())?;
-                from += n as u64;
-                written = from;
-                self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, &self.at_hand.path)?;
-            }
-            from = end;
+        if size == 0 {
+            return self.piece(node, data, 0..u64::MAX).map(drop);
         }
-        if written < size {
-            node.set(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+        let (mut from, mut written, mut end) = (0, 0, size);
+        while let Some((start, stop)) = at(&self.at_hand.host, host::next_data(data, from, size))? {
+            at(&self.at_hand.host, data.seek(SeekFrom::Start(start)))?;
+            written = self.piece(node, data, start..stop)?;
+            if written < stop {
+                end = written;
+                break;
+            }
+            from = stop;
+        }
+        if written < end {
+            node.set(&SetAttr { size: Some(end), ..SetAttr::default() })?;
         }
         Ok(())
+    }
+
+    /// Copies bytes from where the file is read next, up to its end at most; tells where that was.
+    fn piece(&mut self, node: &Node, data: &mut fs::File, range: Range<u64>) -> Result<u64> {
+        self.buf.resize(CHUNK, 0);
+        let mut from = range.start;
+        while from < range.end {
+            let want = (range.end - from).min(CHUNK as u64) as usize;
+            let n = at(&self.at_hand.host, data.read(self.buf.get_mut(..want).unwrap_or_default()))?;
+            if n == 0 {
+                break;
+            }
+            write_all(node, from, self.buf.get(..n).unwrap_or_default())?;
+            from += n as u64;
+            self.stats.bytes += n as u64;
+            self.options.tell(&self.stats, &self.at_hand.path)?;
+        }
+        Ok(from)
     }
 
     fn finish(&mut self, node: &Node, handle: &Handle, file: &HostFile) -> Result<()> {
@@ -470,75 +534,6 @@ pub(crate) fn set_xattr(node: &Node, name: &[u8], value: &[u8], stats: &mut Copy
         }
         other => Ok(other?),
     }
-}
-
-/// Where something is made that is to have a name.
-pub(crate) enum Way {
-    /// At its name: nothing is there.
-    Free,
-    /// A directory is there, to merge with another.
-    Merge(Node),
-    /// Under another name, until it is whole and takes the place of what is there.
-    Beside { part: Vec<u8>, old: Node },
-}
-
-impl Way {
-    pub(crate) fn to(dir: &Node, name: &[u8], kind: FileType) -> Result<Way> {
-        match dir.child_if_any(name)? {
-            None => Ok(Way::Free),
-            Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Way::Merge(old)),
-            Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
-            Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
-            Some(old) => loop {
-                let part = format!(".arbor-part-{}", next_part()).into_bytes();
-                if dir.child_if_any(&part)?.is_none() {
-                    break Ok(Way::Beside { part, old });
-                }
-            },
-        }
-    }
-
-    /// The name to make it under, if it is to have `name`.
-    pub(crate) fn name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
-        match self {
-            Way::Beside { part, .. } => part,
-            _ => name,
-        }
-    }
-
-    /// It is whole.
-    pub(crate) fn done(&self, dir: &Node, name: &[u8]) -> Result<()> {
-        if let Way::Beside { part, .. } = self {
-            let (fs, ino) = (dir.fs(), dir.ino());
-            let renamed = fs.rename(&dir.mount.cx, ino, part, ino, name, RenameFlags::empty());
-            renamed.inspect_err(|_| remove_part(dir, part))?;
-        }
-        dir.mount.changed();
-        Ok(())
-    }
-
-    /// Makes it another name of `first`.
-    pub(crate) fn link(&self, first: &Node, dir: &Node, name: &[u8]) -> Result<()> {
-        match self {
-            Way::Beside { old, .. } if old.ino() == first.ino() => Ok(()),
-            _ => {
-                first.link(dir, self.name(name))?;
-                self.done(dir, name)
-            }
-        }
-    }
-}
-
-/// Why a directory is not copied to where something else is.
-fn no_directory_there() -> io::Error {
-    io::Error::new(io::ErrorKind::NotADirectory, "cannot overwrite non-directory with directory")
-}
-
-/// Takes away a file that could not be filled: nobody is to mistake it for the whole.
-pub(crate) fn remove_part(dir: &Node, name: &[u8]) {
-    // The reason why it could not be filled is what counts.
-    let _ = dir.fs().unlink(dir.ino(), name);
-    dir.mount.changed();
 }
 
 struct CopyOut<'a, 'o> {
@@ -618,7 +613,7 @@ impl<'a, 'o> CopyOut<'a, 'o> {
     }
 
     fn pass(&mut self, e: Failure) -> Result<()> {
-        self.options.pass(&mut self.stats, e, |e| self.at_hand.not_out(e))
+        self.options.pass(&mut self.stats, e, Failure::is_damage, |e| self.at_hand.not_out(e))
     }
 
     /// Copies one name; a directory comes back to be filled.
@@ -635,10 +630,10 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         }
         let first = self.links.get(&node.ino());
         let (here, host) = (self.descent.here(), &self.at_hand.host);
-        if kind == FileType::File && self.descent.is_at_base() {
-            at(host, spare_special(here, name))?;
+        if self.descent.is_at_base() {
+            at(host, spare_link(here, name))?;
         }
-        at(host, clear(here, name, kind, first.is_some()))?;
+        at(host, clear(&node.mount, here, name, (kind, first.is_some())))?;
         if let Some(first) = first {
             at(host, self.descent.reach(first.dir).and_then(|dir| dir.link(&first.name, here, name)))?;
             self.stats.hard_links += 1;
@@ -749,7 +744,8 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             size: attr.size,
             atime: Some(attr.atime),
             mtime: Some(attr.mtime),
-            identity: None,
+            id: None,
+            is_linked: false,
         };
         at(&self.at_hand.host, handle.set_attributes(&file))
     }
@@ -776,12 +772,6 @@ impl<'a, 'o> CopyOut<'a, 'o> {
     }
 }
 
-/// A number that no other copy of this process has.
-fn next_part() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
-
 /// A directory that is there lets in nobody whom the other does not, from now on.
 fn narrowed(dir: HostDir, wanted: u32) -> io::Result<HostDir> {
     let mode = dir.itself()?.mode;
@@ -791,10 +781,15 @@ fn narrowed(dir: HostDir, wanted: u32) -> io::Result<HostDir> {
     Ok(dir)
 }
 
-/// Refuses a file for a name that the caller has given, if it leads to a device as `/dev/stdout` does.
-fn spare_special(dir: &HostDir, name: &[u8]) -> io::Result<()> {
-    match dir.look_behind(name) {
-        Ok(file) if is_special(file.kind) => Err(no_regular_file_there()),
+/// Refuses a name that the caller has given, if it is a link: he may want what it leads to, as with `/dev/stdout`, or the
+/// link, or not know that there is one.
+fn spare_link(dir: &HostDir, name: &[u8]) -> io::Result<()> {
+    match dir.look(name) {
+        Ok(file) if file.kind == FileType::Symlink => {
+            let to = dir.read_link(name).map(|to| format!(" to {}", String::from_utf8_lossy(&to))).unwrap_or_default();
+            let why = format!("is a symbolic link{to}, which is neither followed nor replaced");
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+        }
         _ => Ok(()),
     }
 }
@@ -809,11 +804,12 @@ fn no_regular_file_there() -> io::Error {
 
 /// Makes way for something of `kind` that is not a directory, or for a link to it. A link that stands there is
 /// replaced, never followed; a device is left alone. A file needs no way made: it will be renamed over what is there.
-fn clear(dir: &HostDir, name: &[u8], kind: FileType, is_link: bool) -> io::Result<()> {
+fn clear(mount: &Mount, dir: &HostDir, name: &[u8], (kind, is_link): (FileType, bool)) -> io::Result<()> {
     match dir.look(name) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
         Ok(file) if file.kind == FileType::Dir => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(file) if mount.is_in(file.id) => Err(io::Error::new(io::ErrorKind::AlreadyExists, OWN_FILE)),
         Ok(file) if kind == FileType::File && is_special(file.kind) => Err(no_regular_file_there()),
         Ok(_) if kind == FileType::File && !is_link => Ok(()),
         Ok(_) => dir.remove(name),

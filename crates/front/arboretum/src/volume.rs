@@ -4,7 +4,7 @@ use crate::dir::{ReadDir, Walk};
 use crate::error::{Failure, Named, Result};
 use crate::file::{File, OpenOptions, next_data, read_whole, write_all};
 use crate::meta::{FileTimes, Metadata};
-use crate::node::{Mount, Node, bytes_of, path_of};
+use crate::node::{FileId, Mount, Node, bytes_of, path_of};
 use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
@@ -178,7 +178,7 @@ impl VolumeOptions {
     }
 
     fn format_image(&self, path: &Path, size: u64) -> Result<()> {
-        let exists = path.exists();
+        let exists = is_there(path)?;
         if exists && !self.overwrite {
             return Err(Errno::EEXIST.into());
         }
@@ -195,7 +195,10 @@ impl VolumeOptions {
 
     /// Makes the files of further devices that are missing, and tells which.
     fn make_extra(&self, made: &mut Vec<PathBuf>) -> Result<()> {
-        for (role, path) in self.extra.iter().filter(|(_, path)| !path.exists()) {
+        for (role, path) in &self.extra {
+            if is_there(path)? {
+                continue;
+            }
             let size = self.format_options.size(&format!("{role}size"))?.unwrap_or(EXTRA_LEN);
             drop(FileDevice::create(path, size)?);
             made.push(path.clone());
@@ -286,13 +289,16 @@ impl VolumeOptions {
         }
         refuse_roles(engine, devices.extra.keys())?;
         let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
+        let claims = devices.extra.values().chain([&devices.main]).filter_map(|device| device.claim());
+        let files = claims.flat_map(|claim| claim.identities()).collect();
         let fs = vfs::with_flags(engine.mount(devices, &options, self.clock.clone())?);
-        Ok(Volume { mount: self.shared(fs, true), info: Some(info) })
+        Ok(Volume { mount: self.shared(fs, Some(files)), info: Some(info) })
     }
 
-    fn shared(&self, fs: Arc<dyn FileSystem>, is_own: bool) -> Arc<Mount> {
+    /// `files`: what the volume is in, if nobody else has it.
+    fn shared(&self, fs: Arc<dyn FileSystem>, files: Option<Vec<FileId>>) -> Arc<Mount> {
         let (uid, gid) = self.creator();
-        Mount::new((fs, is_own), self.clock.clone(), Cx { uid, gid }, self.read_only)
+        Mount::new((fs, files), self.clock.clone(), Cx { uid, gid }, self.read_only)
     }
 
     fn creator(&self) -> (u32, u32) {
@@ -301,7 +307,19 @@ impl VolumeOptions {
 
     /// Wraps a file system that is already mounted.
     pub fn wrap(&self, fs: Arc<dyn FileSystem>) -> Volume {
-        Volume { mount: self.shared(fs, false), info: None }
+        Volume { mount: self.shared(fs, None), info: None }
+    }
+}
+
+/// Whether there is something at this path. A link that leads nowhere is refused: nobody knows whether that, or what it
+/// should lead to, is to be made.
+fn is_there(path: &Path) -> Result<bool> {
+    match path.exists() {
+        false if path.is_symlink() => {
+            let why = "is a symbolic link that leads nowhere";
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("{}: {why}", path.display())).into())
+        }
+        exists => Ok(exists),
     }
 }
 

@@ -448,3 +448,83 @@ fn archives_have_limits() {
     v.import_tar(&same[..]).unwrap();
     assert_eq!(v.symlink_metadata("member").unwrap().file_type(), FileType::File);
 }
+
+/// One member, its name and its kind told by itself.
+fn named(archive: &mut Vec<u8>, (name, kind, link): (&str, u8, &str), data: &[u8]) {
+    let mut header = tar::Header::new_gnu();
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+    header.set_entry_type(tar::EntryType::new(kind));
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(data.len() as u64);
+    header.set_cksum();
+    archive.extend_from_slice(header.as_bytes());
+    archive.extend_from_slice(data);
+    archive.resize(archive.len().next_multiple_of(512), 0);
+}
+
+#[test]
+fn members_that_a_volume_does_not_take_end_an_archive_only_if_told() {
+    let mut bytes = archive(["x".repeat(300)]);
+    for (name, kind, link) in [
+        ("../up", b'0', ""),
+        ("lost", b'1', "nowhere"),
+        ("d/f", b'0', ""),
+        ("d", b'0', ""),
+        ("letter", b'Z', ""),
+        ("dump", b'D', ""),
+        ("title", b'V', ""),
+        ("last", b'0', ""),
+    ] {
+        named(&mut bytes, (name, kind, link), if kind == b'1' { b"" } else { name.as_bytes() });
+    }
+    let v = volume();
+    let error = v.import_tar(&bytes[..]).unwrap_err().to_string();
+    assert!(error.contains("unpack xxx") && error.ends_with("File name too long"), "{error}");
+
+    let mut told = Vec::new();
+    let mut options = CopyOptions::new().past_unread(|e| told.push(e.to_string()));
+    let stats = v.import_tar_with(&bytes[..], &mut options).unwrap();
+    drop(options);
+    assert_eq!((stats.unread, told.len()), (4, 4), "{told:?}");
+    for (text, words) in told.iter().zip(["unpack xxx", "unpack ../up: ", "unpack lost: ", "unpack d: "]) {
+        assert!(text.contains(words), "{text}");
+    }
+    for (text, words) in stats.skipped.iter().zip(["letter: ", "dump: "]) {
+        assert!(text.starts_with(words), "{text}");
+    }
+    assert_eq!((stats.skipped.len(), v.read("letter").unwrap()), (2, b"letter".to_vec()));
+    assert!(!v.exists("dump") && !v.exists("title") && !v.exists("up") && !v.exists("lost"));
+    assert_eq!((v.read("d/f").unwrap(), v.read("last").unwrap()), (b"d/f".to_vec(), b"last".to_vec()));
+
+    // What the archive itself lacks still ends it.
+    let mut options = CopyOptions::new().past_unread(|_| ());
+    let error = v.import_tar_with(&bytes[..bytes.len() - 300], &mut options).unwrap_err().to_string();
+    assert!(error.contains("truncated"), "{error}");
+}
+
+/// Nothing is left of it where the process ends.
+#[test]
+fn what_takes_the_place_of_another_has_no_name_until_it_is_whole() {
+    let v = Volume::in_memory(64 << 20).unwrap();
+    let host = tempfile::tempdir().unwrap();
+    fs::write(host.path().join("f"), vec![7; 3 << 20]).unwrap();
+    let mut bytes = Vec::new();
+    named(&mut bytes, ("f", b'0', ""), &[9; 3 << 20]);
+    v.write("f", "old").unwrap();
+    let mut pieces = 0;
+    let mut watch = |stats: &arboretum::CopyStats, _: &Path| {
+        let names: Vec<_> = v.read_dir("/").unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["f"]);
+        pieces += u32::from(stats.bytes > 0 && stats.bytes < 3 << 20);
+    };
+    v.copy_in_with(host.path().join("f"), "f", &mut CopyOptions::new().progress(&mut watch)).unwrap();
+    assert_eq!(v.read("f").unwrap(), vec![7; 3 << 20]);
+    v.import_tar_with(&bytes[..], &mut CopyOptions::new().progress(&mut watch)).unwrap();
+    assert_eq!(v.read("f").unwrap(), vec![9; 3 << 20]);
+    assert!(pieces >= 4, "{pieces}");
+    assert_eq!(v.metadata("f").unwrap().nlink(), 1);
+}

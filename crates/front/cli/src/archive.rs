@@ -17,21 +17,24 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     let stop = interrupt::flag()?;
     let mut trouble = Trouble::new("arbor tar", &image);
     let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
-    options = options.past_damage(|e| progress.above(|| trouble.unread(e)));
+    options = options.past_unread(|e| progress.above(|| trouble.unread(e)));
     let stats = match (&args.import, &args.export) {
         (Some(file), _) => {
             let volume = image.volume(false)?;
             let stats = if file.as_os_str() == "-" {
                 volume.import_tar_with(io::stdin().lock(), &mut options).context("standard input")
             } else {
+                image.spare(file)?;
                 let source = File::open(file).with_context(|| file.display().to_string())?;
                 let source = io::BufReader::with_capacity(1 << 20, source);
                 volume.import_tar_with(source, &mut options).with_context(|| file.display().to_string())
             }?;
+            progress.clear();
             volume.close().map_err(|e| image.said(e))?;
             stats
         }
         (None, Some(file)) if file.as_os_str() != "-" => {
+            image.spare(file)?;
             let volume = image.volume(true)?;
             let target = create(file).with_context(|| file.display().to_string())?;
             let is_file = target.metadata().is_ok_and(|m| m.is_file());

@@ -55,7 +55,8 @@ fn one_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
         // The words of strerror(3) may be the name of a file.
-        let repeats = mentions(&cause, &text) && !cause.contains(" (os error ");
+        let is_words = cause.contains(" (os error ") && !text.contains(": ");
+        let repeats = mentions(&plain(&cause), &text) && !is_words;
         if !mentions(&text, &plain(&cause)) && !repeats {
             text = format!("{text}: {cause}");
         }
@@ -97,6 +98,8 @@ mod tests {
             let told = one_line(&error.context(format!("open {name}")).context(name));
             assert!(told.ends_with(&format!("{name}: No such file or directory")), "{told}");
         }
+        let error = anyhow::anyhow!("open x: Is a file (os error 2)").context("x: Is a file");
+        assert_eq!(one_line(&error), "x: Is a file");
         let error = anyhow::anyhow!("open x.img: bad").context("x.img: bad");
         assert_eq!(one_line(&error), "x.img: bad");
     }

@@ -67,6 +67,11 @@ impl<'a> Trouble<'a> {
         self.note(anyhow!("{}: {e}", self.image.path.display()));
     }
 
+    /// What there is about a path in the image, if it is something.
+    fn at<T>(&mut self, path: &Path, result: io::Result<T>) -> Option<T> {
+        at(self.image, path, result).map_err(|e| self.note(e.into())).ok()
+    }
+
     fn note(&mut self, e: anyhow::Error) {
         if let Some(before) = self.last.replace(e) {
             show::tell(format_args!("{}: {}", self.who, show::clean(before)));
@@ -93,11 +98,13 @@ pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
     let mut listing = Listing { args, volume: &volume, is_first: true, json: Vec::new() };
     for path in &args.paths {
         if !args.recursive || !is_dir(&volume, path) {
-            let lines = at(&image, path, list(&volume, path, args.all || args.json, &mut trouble))?;
-            listing.show(path, &lines, out)?;
+            let lines = list(&volume, path, args.all || args.json, &mut trouble);
+            if let Some(lines) = trouble.at(path, lines) {
+                listing.show(path, &lines, out)?;
+            }
             continue;
         }
-        let mut steps = at(&image, path, walk(&volume, path))?;
+        let Some(mut steps) = trouble.at(path, walk(&volume, path)) else { continue };
         while let Some(step) = steps.next() {
             let Some(WalkEntry { entry, depth, .. }) = trouble.heed(step) else { continue };
             let is_shown = |name: &[u8]| args.all || args.json || !name.starts_with(b".");
@@ -238,8 +245,9 @@ pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
     for path in &args.paths {
         // Of each directory on the way, whether it is the last in its own.
         let mut lasts = Vec::new();
+        let Some(steps) = trouble.at(path, walk(&volume, path)) else { continue };
         writeln!(out, "{}", show::clean(path.display()))?;
-        for step in at(&image, path, walk(&volume, path))? {
+        for step in steps {
             let Some(WalkEntry { entry, depth, is_last }) = trouble.heed(step) else { continue };
             let is_dir = entry.metadata().is_dir();
             if depth > 0 {
@@ -293,9 +301,9 @@ fn copy(file: &mut arboretum::File, out: &mut dyn Write) -> io::Result<()> {
 pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
-    let mut all = Vec::new();
+    let (mut all, mut trouble) = (Vec::new(), Trouble::new("arbor stat", &image));
     for path in &args.paths {
-        let meta = at(&image, path, volume.symlink_metadata(path))?;
+        let Some(meta) = trouble.at(path, volume.symlink_metadata(path)) else { continue };
         if args.json {
             all.push(stat_json(&volume, path, &meta)?);
         } else {
@@ -305,7 +313,7 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
     if args.json {
         write_json(&Value::Array(all), out)?;
     }
-    Ok(())
+    trouble.end()
 }
 
 /// What a file has besides its attributes.
@@ -407,14 +415,18 @@ pub(crate) fn put(args: &PutArgs) -> Result<()> {
         Some((uid, gid)) => image.options(false).owner(uid, gid).open(&image.path).map_err(|e| image.said(e))?,
     };
     let (progress, stop) = (Progress::copy(true), interrupt::flag()?);
+    let mut trouble = Trouble::new("arbor put", &image);
     for (source, target) in places(&args.paths, is_host_dir, |path| is_dir(&volume, path))? {
         let options = CopyOptions::new().stop_when(&stop).keep_owner(args.owner.is_none());
-        let mut options = options.progress(|stats, path| progress.copied(stats, path));
+        let options = options.progress(|stats, path| progress.copied(stats, path));
+        let mut options = options.past_unread(|e| progress.above(|| trouble.note(anyhow!("{e}"))));
         let stats = volume.copy_in_with(source, &target, &mut options)?;
+        drop(options);
         tell_skipped("arbor put", &stats);
     }
     progress.clear();
-    volume.close().map_err(|e| image.said(e))
+    volume.close().map_err(|e| image.said(e))?;
+    trouble.end()
 }
 
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
@@ -430,10 +442,17 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
             options = options.keep_owner(true);
         }
         options = options.keep_privileges(keeps(Preserve::Setid)).keep_devices(keeps(Preserve::Devices));
-        options = options.past_damage(|e| progress.above(|| trouble.unread(e)));
-        let stats = volume.copy_out_with(source, &target, &mut options)?;
-        tell_skipped("arbor get", &stats);
-        left_out += stats.left_out;
+        options = options.past_unread(|e| progress.above(|| trouble.unread(e)));
+        let copied = volume.copy_out_with(source, &target, &mut options);
+        drop(options);
+        match copied {
+            Err(e) if e.kind() != ErrorKind::Interrupted => trouble.note(e.into()),
+            copied => {
+                let stats = copied?;
+                tell_skipped("arbor get", &stats);
+                left_out += stats.left_out;
+            }
+        }
     }
     progress.clear();
     tell_left_out("arbor get", &left_out);
@@ -444,50 +463,56 @@ pub(crate) fn rm(args: &RmArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
     let root = volume.metadata("/")?.ino();
+    let mut trouble = Trouble::new("arbor rm", &image);
     for path in &args.paths {
         let removed = match volume.symlink_metadata(path) {
-            Ok(meta) if meta.ino() == root => bail!("{}: the root cannot be removed", place(&image, path)),
+            Ok(meta) if meta.ino() == root => Err(io::Error::other("the root cannot be removed")),
             Ok(meta) if meta.is_dir() && args.recursive => volume.remove_dir_all(path),
             Ok(meta) if meta.is_dir() => {
-                bail!("{}: is a directory (-r removes it with all it holds)", place(&image, path))
+                Err(io::Error::new(ErrorKind::IsADirectory, "is a directory (-r removes it with all it holds)"))
             }
             Ok(_) => volume.remove_file(path),
             Err(e) => Err(e),
         };
         match removed {
             Err(e) if args.force && e.kind() == ErrorKind::NotFound => {}
-            other => at(&image, path, other)?,
+            other => drop(trouble.at(path, other)),
         }
     }
-    volume.close().map_err(|e| image.said(e))
+    volume.close().map_err(|e| image.said(e))?;
+    trouble.end()
 }
 
 pub(crate) fn mkdir(args: &MkdirArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
+    let mut trouble = Trouble::new("arbor mkdir", &image);
     for path in &args.paths {
-        if args.parents {
-            at(&image, path, volume.create_dir_all(path))?;
-        } else {
-            at(&image, path, volume.create_dir(path)).map_err(|e| match e.kind() {
-                ErrorKind::NotFound => io::Error::new(e.kind(), format!("{e} (-p makes those above too)")),
-                _ => e,
-            })?;
+        let made = if args.parents { volume.create_dir_all(path) } else { volume.create_dir(path) };
+        match at(&image, path, made) {
+            Err(e) if e.kind() == ErrorKind::NotFound => trouble.note(anyhow!("{e} (-p makes those above too)")),
+            made => drop(made.map_err(|e| trouble.note(e.into()))),
         }
     }
-    volume.close().map_err(|e| image.said(e))
+    volume.close().map_err(|e| image.said(e))?;
+    trouble.end()
 }
 
 pub(crate) fn mv(args: &MvArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
     let is_dir = |path: &Path| is_dir(&volume, path);
+    let mut trouble = Trouble::new("arbor mv", &image);
     for (source, target) in places(&args.paths, is_dir, is_dir)? {
-        let moved = volume.rename(source, &target);
+        let moved = volume.rename(source, &target).map_err(|e| match e.kind() {
+            ErrorKind::InvalidInput => io::Error::new(e.kind(), "a directory cannot be moved into itself"),
+            _ => e,
+        });
         let at_fault = if volume.symlink_metadata(source).is_err() { source } else { &target };
-        at(&image, at_fault, moved)?;
+        trouble.at(at_fault, moved);
     }
-    volume.close().map_err(|e| image.said(e))
+    volume.close().map_err(|e| image.said(e))?;
+    trouble.end()
 }
 
 pub(crate) fn df(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
@@ -541,8 +566,8 @@ pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
     let mut trouble = Trouble::new("arbor du", &image);
     let mut seen = HashSet::new();
     for path in &args.paths {
-        let steps = at(&image, path, volume.walk(path))?.sorted();
-        usage(steps, &mut seen, &mut trouble, |path, bytes, is_total| {
+        let Some(steps) = trouble.at(path, volume.walk(path)) else { continue };
+        usage(steps.sorted(), &mut seen, &mut trouble, |path, bytes, is_total| {
             if args.summarize && !is_total {
                 return Ok(());
             }

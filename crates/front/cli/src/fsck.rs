@@ -16,6 +16,7 @@ use std::ops::Range;
 const CORRECTED: u8 = 1;
 const UNCORRECTED: u8 = 4;
 const OPERATIONAL: u8 = 8;
+const USAGE: u8 = 16;
 /// Why a repair ends at what cannot be read.
 const UNREADABLE: &str = "; nothing is repaired where the device cannot be read: copy it, with zeros for what is lost \
     (ddrescue does), and repair the copy; without -y and -p the check goes on beyond it";
@@ -24,7 +25,8 @@ const LISTED: usize = 20;
 
 pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let operational = |e: anyhow::Error| Exit::with(OPERATIONAL, e);
-    let image = Image::new(&args.image).and_then(|image| image.without_options("fsck")).map_err(operational)?;
+    let image = Image::new(&args.image).and_then(|image| image.without_options("fsck"));
+    let image = image.map_err(|e| Exit::with(USAGE, e))?;
     let repair = repair(args);
     let (devices, patient, engine) = image.damaged_devices(repair == Repair::No).map_err(operational)?;
     let options = CheckOptions { repair, force: args.force };

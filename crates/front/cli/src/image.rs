@@ -88,6 +88,15 @@ impl Image {
         Ok(image)
     }
 
+    /// Refuses to use a file for anything else that the volume is in.
+    pub(crate) fn spare(&self, file: &Path) -> Result<()> {
+        let all = self.extra.iter().map(|(_, path)| path).chain([&self.path]);
+        match all.into_iter().any(|path| is_same(path, file)) {
+            true => bail!("{}: the volume itself is in this file", file.display()),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses all other options, for a command that mounts nothing.
     pub(crate) fn without_options(self, command: &str) -> Result<Image> {
         let Some((key, _)) = self.rest.0.first() else { return Ok(self) };
@@ -331,6 +340,11 @@ impl Image {
 
 /// Whether two names lead to one file, which need not be there.
 fn is_same(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    if let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) {
+        use std::os::unix::fs::MetadataExt;
+        return (a.dev(), a.ino()) == (b.dev(), b.ino());
+    }
     let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     matches!((whole(a), whole(b)), (Ok(a), Ok(b)) if a == b)
 }

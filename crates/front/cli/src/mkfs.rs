@@ -62,6 +62,12 @@ fn size(image: &Image, wanted: Option<u64>, old_size: Option<u64>) -> Result<u64
         (Some(size), _) if size.checked_add(image.offset).is_none_or(|end| end > i64::MAX.unsigned_abs()) => {
             bail!("{path}: {} is too large: a file has less than 8 EiB", show::exact_bytes(size))
         }
+        (Some(size), _) if size < SECTOR as u64 => {
+            bail!(
+                "{path}: {} is too small: a volume has at least a sector, and mostly megabytes",
+                show::exact_bytes(size)
+            )
+        }
         (Some(size), _) => Ok(size / SECTOR as u64 * SECTOR as u64),
         (None, Some(old)) => old
             .checked_sub(image.offset)
@@ -77,7 +83,8 @@ pub(crate) struct Made(Vec<PathBuf>);
 impl Made {
     pub(crate) fn before(image: &Image) -> Made {
         let all = image.extra.iter().map(|(_, path)| path).chain([&image.path]);
-        Made(all.filter(|path| !path.exists()).cloned().collect())
+        // A link that leads nowhere is there.
+        Made(all.filter(|path| path.symlink_metadata().is_err()).cloned().collect())
     }
 
     pub(crate) fn undo(&self) {

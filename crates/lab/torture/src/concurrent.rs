@@ -123,7 +123,7 @@ pub fn run(engine: &'static dyn Engine, seed: u64, most: u64, keep_going: bool, 
         }
     }
     let next = AtomicU64::new(0);
-    on_all_cores(Tally::default(), watch, |tally| {
+    on_all_cores(Tally::default(), watch, |tally, _| {
         let number = next.fetch_add(1, Relaxed);
         let more = number.saturating_mul(SCHEDULES) < most;
         if more {

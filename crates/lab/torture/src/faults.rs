@@ -54,7 +54,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Fewer faults than this are a sample of several sequences, more are every fault of each.
 const SAMPLE: u64 = 20_000;
@@ -182,7 +182,7 @@ fn config(profile: Profile) -> Config {
 /// with its faults is drawn from `seed` and its number alone.
 pub fn run(engine: &dyn Engine, seed: u64, count: u64, watch: Watch<'_>) -> Tally {
     let sequences = Sequences::new(engine, seed, count);
-    on_all_cores(Tally::default(), watch, |tally| sequences.step(tally))
+    on_all_cores(Tally::default(), watch, |tally, stop| sequences.step(tally, stop))
 }
 
 /// Runs once more what the line of a failure says; the error is what goes wrong.
@@ -242,7 +242,7 @@ impl<'a> Sequences<'a> {
     }
 
     /// Lets all faults of the next sequence strike; `false` when there were enough.
-    pub fn step(&self, tally: &mut Tally) -> bool {
+    pub fn step(&self, tally: &mut Tally, stop: &AtomicBool) -> bool {
         if self.met.load(Relaxed) >= self.total {
             return false;
         }
@@ -262,7 +262,7 @@ impl<'a> Sequences<'a> {
         if let Ok(Some(cache)) = config.mount.size("cache") {
             ops.splice(0..0, filler(cache));
         }
-        if let Err(text) = self.all_faults(&base, &ops, tally) {
+        if let Err(text) = self.all_faults(&base, &ops, tally, stop) {
             tally.failures.push(text);
         }
         self.met.fetch_add(tally.faults - before, Relaxed);
@@ -270,14 +270,15 @@ impl<'a> Sequences<'a> {
     }
 
     /// Tries the faults of a sequence; stops at the first failure.
-    fn all_faults(&self, base: &Base<'_>, ops: &[Op], tally: &mut Tally) -> Result<(), String> {
+    fn all_faults(&self, base: &Base<'_>, ops: &[Op], tally: &mut Tally, stop: &AtomicBool) -> Result<(), String> {
         let config = &base.config;
         let whole = |message| Failure { ops: ops.to_vec(), ..Failure::whole(self.engine, config, message) };
         let trace = base.trace(ops).map_err(|e| whole(e).to_string())?;
         let mut plan = plan(&trace, config.seed, |fault, op, kind| self.lies && may_lie(self.engine, fault, op, kind));
         Rng::new(config.seed).shuffle(&mut plan);
         plan.truncate(self.each);
-        for (planned, end, again) in plan {
+        // There are more than somebody who has given a time waits for.
+        for (planned, end, again) in plan.into_iter().take_while(|_| !stop.load(Relaxed)) {
             let case = Case { config: config.clone(), planned, end, again, ops: ops.to_vec() };
             match base.attempt(&case) {
                 Ok(met) => tally.faults += u64::from(met),

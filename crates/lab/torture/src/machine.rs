@@ -176,7 +176,7 @@ fn drive(sources: &[Source<'_>], time: Option<Duration>, start: Tally, watch: Wa
         at.filter(|i| spent[*i].load(Relaxed) < u64::MAX)
     };
     let until = time.map(|t| Instant::now() + t);
-    on_all_cores(start, watch, |tally| {
+    on_all_cores(start, watch, |tally, _| {
         let Some(at) = poorest().filter(|_| until.is_none_or(|u| Instant::now() < u)) else { return false };
         let (mut done, began) = (Explored::default(), Instant::now());
         match sources[at](&mut done) {

@@ -71,7 +71,7 @@ pub fn run(engine: &dyn Engine, images: &[Image], seed: u64, count: u64, limits:
         }
         watch(tally)
     };
-    on_all_cores(Tally::default(), &mut watch, |tally| {
+    on_all_cores(Tally::default(), &mut watch, |tally, _| {
         let number = next.fetch_add(1, Relaxed);
         let more = number < count;
         if more {

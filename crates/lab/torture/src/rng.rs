@@ -49,10 +49,10 @@ impl Rng {
 /// Bytes that no other write has: made from the tag of the write and the offset in the file, never
 /// zero, so that foreign and stale bytes are recognised.
 pub fn pattern(tag: u64, offset: u64, len: usize) -> Vec<u8> {
-    let skipped = (offset % 8) as usize;
+    let (tag, skipped) = (of_tag(tag), (offset % 8) as usize);
     let mut out = vec![0; (skipped + len).next_multiple_of(8)];
-    for (word, place) in (offset / 8..).zip(out.chunks_exact_mut(8)) {
-        place.copy_from_slice(&pattern_word(tag, word));
+    for (word, place) in (offset / 8..).zip(out.as_chunks_mut::<8>().0) {
+        *place = without_zeros(mix(tag ^ word)).to_le_bytes();
     }
     out.drain(..skipped);
     out.truncate(len);
@@ -68,17 +68,30 @@ pub fn whose(bytes: &[u8], offset: u64, tags: u64) -> Option<u64> {
     (0..tags).find(|t| pattern(*t, offset, window.len()) == window)
 }
 
-fn pattern_word(tag: u64, word: u64) -> [u8; 8] {
-    let mut bytes = mix(mix(tag.wrapping_add(0x9e37_79b9)) ^ word).to_le_bytes();
-    for b in &mut bytes {
-        *b = (*b).max(1);
-    }
-    bytes
+fn of_tag(tag: u64) -> u64 {
+    mix(tag.wrapping_add(0x9e37_79b9))
+}
+
+/// Each byte that is 0 is 1.
+fn without_zeros(word: u64) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // The highest bit of each byte that is not 0.
+    let some = ((word & LOW) + LOW) | word;
+    word | ((!some & !LOW) >> 7)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn zeros_become_ones() {
+        for word in [0, 1, 0x80, 0xff00_ff00_8000_0100, u64::MAX, 0x0101_0001_0100_0001] {
+            let bytes: [u8; 8] = u64::to_le_bytes(word);
+            assert_eq!(without_zeros(word).to_le_bytes(), bytes.map(|b| b.max(1)), "{word:#x}");
+        }
+        assert_eq!(pattern(7, 8, 8), mix(of_tag(7) ^ 1).to_le_bytes().map(|b| b.max(1)));
+    }
 
     #[test]
     fn pattern_depends_on_the_place_only() {

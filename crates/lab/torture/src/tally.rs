@@ -56,13 +56,18 @@ pub type Watch<'a> = &'a mut dyn FnMut(&Tally) -> bool;
 
 /// Lets all cores take steps, and adds up what they did. A step that says `false`, for there is nothing
 /// left to do, counts nothing and ends the work of its core; the steps that others are at go on to
-/// their ends, as they do when `watch` says `false` or there are enough failures.
-pub(crate) fn on_all_cores(start: Tally, watch: Watch<'_>, step: impl Fn(&mut Tally) -> bool + Sync) -> Tally {
+/// their ends, as they do when `watch` says `false` or there are enough failures; then the flag is set that a long step may
+/// heed.
+pub(crate) fn on_all_cores(
+    start: Tally,
+    watch: Watch<'_>,
+    step: impl Fn(&mut Tally, &AtomicBool) -> bool + Sync,
+) -> Tally {
     let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
     let work = || {
         while !stop.load(Relaxed) {
             let mut tally = Tally::default();
-            if !step(&mut tally) {
+            if !step(&mut tally, &stop) {
                 break;
             }
             let mut whole = whole.lock();

@@ -9,6 +9,7 @@ use arbor_torture::machine::Plan;
 use arbor_torture::planted::Planted;
 use arbor_torture::tally::Tally;
 use arbor_torture::{conformance, crash, faults, line, machine, run};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use toy::{Flaw, Toy};
 
@@ -174,7 +175,7 @@ fn lists_replay_from_text() {
 fn faults_of(flaw: Flaw, count: u64) -> Tally {
     let (toy, mut tally) = (Toy(flaw), Tally::default());
     let sequences = Sequences::new(&toy, 1, count).without_lies();
-    while tally.failures.is_empty() && sequences.step(&mut tally) {}
+    while tally.failures.is_empty() && sequences.step(&mut tally, &AtomicBool::new(false)) {}
     tally
 }
 

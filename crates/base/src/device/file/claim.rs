@@ -51,6 +51,17 @@ enum Holder {
     Kernel,
 }
 
+#[cfg(unix)]
+fn identity(file: &File) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+#[cfg(not(unix))]
+fn identity(_file: &File) -> Option<(u64, u64)> {
+    None
+}
+
 impl Claim {
     /// Opens `path` as `how` says and takes its lock.
     pub(super) fn open(
@@ -99,6 +110,12 @@ impl Claim {
     /// Number of the device, if it is a block device.
     pub fn block_device(&self) -> Option<u64> {
         self.number
+    }
+
+    /// The numbers of the files that it is in, that of the host's file system and that of the inode: its own, and of a loop
+    /// device the file behind it. None where the platform does not tell.
+    pub fn identities(&self) -> Vec<(u64, u64)> {
+        [Some(&self.file), self.behind.as_ref()].into_iter().flatten().filter_map(identity).collect()
     }
 
     /// How it was opened.

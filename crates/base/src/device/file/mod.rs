@@ -75,7 +75,7 @@ impl FileDevice {
         let meta = fs::metadata(path).map_err(|e| named(path, e))?;
         let is_block_device = is_block_device(&meta);
         if !is_block_device && !meta.is_file() {
-            let text = format!("{} is neither a file nor a block device", path.display());
+            let text = format!("{}: is neither a file nor a block device", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let mut how = OpenOptions::new();

@@ -9,13 +9,14 @@ mod reader;
 mod writer;
 
 use crate::dir::join;
-use crate::error::{Named, Result};
+use crate::error::{Failure, Named, Result};
 use crate::file::write_all;
 use crate::host::HostFile;
 use crate::node::{Node, path_of};
 use crate::trail::{Kept, Trail};
-use crate::transfer::{CopyOptions, CopyStats, Way, remove_part, set_xattr};
+use crate::transfer::{CopyOptions, CopyStats, set_xattr};
 use crate::volume::{CHUNK, Volume};
+use crate::way::{Way, remove_part};
 use arbor_base::vfs::{self, Errno, FileType, SetAttr};
 use reader::{Member, TarReader, What};
 use std::io::{self, Read, Write};
@@ -78,11 +79,15 @@ struct Import<'a, 'o> {
 impl Import<'_, '_> {
     fn run<R: Read>(&mut self, mut reader: TarReader<R>) -> Result<()> {
         while let Some(member) = reader.next()? {
-            let path = clean(&member.path)?;
-            let done = self.member(&member, &path, &mut reader);
+            let done = clean(&member.path).and_then(|path| {
+                self.member(&member, &path, &mut reader)?;
+                self.options.tell(&self.stats, &path)
+            });
             // Which member it was is more use than that it was an import.
-            done.map_err(|e| crate::error::Failure::Host(e.named("unpack", &path)))?;
-            self.options.tell(&self.stats, &path)?;
+            let name = shown(&member.path).into_bytes();
+            let named = |e: Failure| e.named("unpack", &name);
+            done.or_else(|e| self.options.pass(&mut self.stats, e, Failure::is_of_name, named))
+                .map_err(|e| Failure::Host(named(e)))?;
         }
         for (kept, set) in std::mem::take(&mut self.directories).into_iter().rev() {
             let path = self.trail.names(kept).join(&b'/');
@@ -101,11 +106,21 @@ impl Import<'_, '_> {
                 _ => Err(Errno::EISDIR.into()),
             };
         };
-        let What::File(kind) = member.what else {
-            let original = self.volume.mount().resolve(&join(b"/", &clean(&member.link)?), false)?;
-            Way::to(&dir, &name, original.attr.file_type())?.link(&original, &dir, &name)?;
-            self.stats.hard_links += 1;
-            return Ok(());
+        let mut odd = |letter: u8, done: &str| {
+            let letter = char::from(letter);
+            self.stats.skipped.push(format!("{}: a member of the unknown type {letter:?}, {done}", shown(path)));
+        };
+        let kind = match member.what {
+            What::File(kind) => kind,
+            What::Odd(letter) => {
+                odd(letter, "unpacked as a file");
+                FileType::File
+            }
+            What::Foreign(letter) => {
+                odd(letter, "left out");
+                return Ok(());
+            }
+            What::HardLink => return self.link(member, (&dir, &name)),
         };
         match Way::to(&dir, &name, kind)? {
             Way::Merge(old) => {
@@ -117,22 +132,29 @@ impl Import<'_, '_> {
                 self.keep_directory(&dir.mkdir(&name, 0o700)?, member, path)
             }
             way => {
-                self.make(&dir, way.name(&name), kind, member, path, reader)?;
-                way.done(&dir, &name)
+                let made = self.make(&way, (&dir, &name), kind, (member, path), reader)?;
+                way.done(&made, &dir, &name)
             }
         }
+    }
+
+    fn link(&mut self, member: &Member, (dir, name): (&Node, &[u8])) -> Result<()> {
+        let original = self.volume.mount().resolve(&join(b"/", &clean(&member.link)?), false)?;
+        Way::to(dir, name, original.attr.file_type())?.link(&original, dir, name)?;
+        self.stats.hard_links += 1;
+        Ok(())
     }
 
     /// Makes what is not a directory, with all that belongs to it.
     fn make<R: Read>(
         &mut self,
-        dir: &Node,
-        name: &[u8],
+        way: &Way,
+        (dir, name): (&Node, &[u8]),
         kind: FileType,
-        member: &Member,
-        path: &[u8],
+        (member, path): (&Member, &[u8]),
         reader: &mut TarReader<R>,
-    ) -> Result<()> {
+    ) -> Result<Node> {
+        let name = way.name(name);
         let (node, filled) = match kind {
             FileType::Symlink => {
                 self.stats.symlinks += 1;
@@ -140,7 +162,7 @@ impl Import<'_, '_> {
             }
             FileType::File => {
                 self.stats.files += 1;
-                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+                let node = way.file(dir, name)?;
                 let filled = self.content(&node, member, path, reader);
                 (node, filled)
             }
@@ -152,7 +174,8 @@ impl Import<'_, '_> {
         let whole = filled
             .and_then(|()| self.attributes(&node, member, path))
             .and_then(|()| node.set(&self.options.attributes(&host_file(member, kind))).map(drop));
-        whole.inspect_err(|_| remove_part(dir, name))
+        whole.inspect_err(|_| remove_part(dir, name))?;
+        Ok(node)
     }
 
     fn keep_directory(&mut self, node: &Node, member: &Member, path: &[u8]) -> Result<()> {
@@ -233,7 +256,8 @@ fn host_file(member: &Member, kind: FileType) -> HostFile {
         size: member.size,
         atime: Some(member.atime.unwrap_or(member.mtime)),
         mtime: Some(member.mtime),
-        identity: None,
+        id: None,
+        is_linked: false,
     }
 }
 

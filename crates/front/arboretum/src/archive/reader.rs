@@ -24,6 +24,10 @@ type Map = Vec<(u64, u64)>;
 pub(super) enum What {
     File(FileType),
     HardLink,
+    /// Nobody knows the letter of its type: it is taken for a file, as POSIX has it.
+    Odd(u8),
+    /// Something of GNU's own that is no file: lists of directories, pieces of several volumes.
+    Foreign(u8),
 }
 
 /// One member; its data follows in the stream.
@@ -326,7 +330,12 @@ fn what(kind: EntryType, path: &[u8]) -> Option<What> {
         // The oldest archives mark a directory by its slash alone.
         EntryType::Regular if path.ends_with(b"/") => What::File(FileType::Dir),
         EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => What::File(FileType::File),
-        _ => return None,
+        kind => match kind.as_byte() {
+            // The name of the archive.
+            b'V' => return None,
+            letter @ (b'D' | b'M' | b'N') => What::Foreign(letter),
+            letter => What::Odd(letter),
+        },
     })
 }
 

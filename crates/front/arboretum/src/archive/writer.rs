@@ -79,7 +79,7 @@ impl Records {
 impl<W: Write> Export<'_, '_, W> {
     /// Goes on after a member that cannot be read. Nothing of it was written.
     fn pass(&mut self, e: Failure, path: &[u8]) -> Result<()> {
-        self.options.pass(&mut self.stats, e, |e| e.named("archive", path))
+        self.options.pass(&mut self.stats, e, Failure::is_damage, |e| e.named("archive", path))
     }
 
     fn member(&mut self, entry: &DirEntry, depth: usize) -> Result<()> {

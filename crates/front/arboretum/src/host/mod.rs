@@ -30,8 +30,17 @@ pub(crate) struct HostFile {
     pub(crate) size: u64,
     pub(crate) atime: Option<Time>,
     pub(crate) mtime: Option<Time>,
+    /// What no other file has, where the platform tells.
+    pub(crate) id: Option<(u64, u64)>,
+    /// It may have further names.
+    pub(crate) is_linked: bool,
+}
+
+impl HostFile {
     /// What its further names have in common, if it may have some.
-    pub(crate) identity: Option<(u64, u64)>,
+    pub(crate) fn identity(&self) -> Option<(u64, u64)> {
+        self.id.filter(|_| self.is_linked)
+    }
 }
 
 /// The directory and the name that `path` leads to; no name where it leads to a directory itself: `/`, `..`, or a

@@ -68,11 +68,6 @@ impl HostDir {
         Ok(host_file(&fs::symlink_metadata(self.at(name)?)?))
     }
 
-    /// What the name leads to.
-    pub(crate) fn look_behind(&self, name: &[u8]) -> io::Result<HostFile> {
-        Ok(host_file(&fs::metadata(self.at(name)?)?))
-    }
-
     /// What it holds, in no order.
     pub(crate) fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         fs::read_dir(&self.0)?.map(|e| Ok(bytes_of(Path::new(&e?.file_name())).into_owned())).collect()
@@ -151,7 +146,8 @@ fn host_file(meta: &fs::Metadata) -> HostFile {
         size: meta.len(),
         atime: host_time(meta.accessed()),
         mtime: host_time(meta.modified()),
-        identity: None,
+        id: None,
+        is_linked: false,
     }
 }
 

@@ -76,11 +76,6 @@ impl HostDir {
         host_file(&sys::statat(&self.0, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// What the name leads to.
-    pub(crate) fn look_behind(&self, name: &[u8]) -> io::Result<HostFile> {
-        host_file(&sys::statat(&self.0, plain(name)?, AtFlags::empty())?)
-    }
-
     /// What it holds, in no order.
     pub(crate) fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
@@ -195,7 +190,8 @@ fn host_file(stat: &Stat) -> io::Result<HostFile> {
         size: stat.st_size as u64,
         atime: Some(Time { secs: stat.st_atime as i64, nanos: stat.st_atime_nsec as u32 }),
         mtime: Some(Time { secs: stat.st_mtime as i64, nanos: stat.st_mtime_nsec as u32 }),
-        identity: (stat.st_nlink > 1 && kind != FileType::Dir).then(|| id(stat)),
+        id: Some(id(stat)),
+        is_linked: stat.st_nlink > 1 && kind != FileType::Dir,
     })
 }
 

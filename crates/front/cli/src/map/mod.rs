@@ -39,6 +39,7 @@ pub(crate) fn run(args: &MapArgs, out: &mut dyn Write) -> Result<()> {
         let (path, suffix) = (args.output.as_deref().unwrap_or(Path::new("")).display(), suffix.to_string_lossy());
         bail!("{path}: no picture of the kind {suffix:?}: it is SVG, so its name ends in .svg");
     }
+    args.output.iter().try_for_each(|path| image.spare(path))?;
     let facts = collect(&image)?;
     if args.json {
         return Ok(write_json(&Survey::new(&facts.regions, facts.size).as_json(), out)?);

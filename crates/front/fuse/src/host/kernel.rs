@@ -74,6 +74,13 @@ pub(crate) fn mount_as(
     Ok((fd, Mount::made(dir)?))
 }
 
+/// Why `fusermount3` could not be run.
+pub(crate) fn no_helper(e: io::Error) -> io::Error {
+    let where_from =
+        if e.kind() == io::ErrorKind::NotFound { " (package fuse3), which users other than root need" } else { "" };
+    io::Error::new(e.kind(), format!("fusermount3{where_from}: {e}"))
+}
+
 /// `fusermount3` opens the device and mounts as root, and hands us the descriptor over its
 /// standard input, a socket.
 fn mount_by_fusermount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
@@ -103,7 +110,7 @@ fn mount_by_fusermount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> 
         .stdin(Stdio::from(theirs))
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|e| io::Error::new(e.kind(), format!("fusermount3: {e}")))?;
+        .map_err(no_helper)?;
     let mut byte = [0u8; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

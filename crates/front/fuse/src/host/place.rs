@@ -4,7 +4,7 @@
 //! The kernel's table says where the mount of a number is now. What is done there is done by the name of the mount point
 //! in its directory, which is held open, and only after the number of what lies there was looked at through it.
 
-use crate::host::kernel::{self, MountEntry};
+use crate::host::kernel::{self, MountEntry, no_helper};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;
@@ -201,7 +201,7 @@ fn by_fusermount(dir: &Path, lazy: bool) -> io::Result<()> {
         .arg(dir)
         .stdin(Stdio::null())
         .output()
-        .map_err(|e| io::Error::new(e.kind(), format!("fusermount3: {e}")))?;
+        .map_err(no_helper)?;
     if output.status.success() {
         return Ok(());
     }
