@@ -142,7 +142,9 @@ fn tell(image: &Image, report: &CheckReport, args: &FsckArgs, out: &mut dyn Writ
     let (verdict, used) = (verdict(report, repair), show::bytes(report.used_bytes));
     writeln!(out, "{path}: {verdict}; {files}, {directories}, {used} in use")?;
     if repair == Repair::Preen && report.remaining() > 0 {
-        writeln!(out, "{path}: more than -p repairs: run `arbor fsck -y {words}`")?;
+        // A volume that is marked clean would not be read without it.
+        let force = if args.force { "-f " } else { "" };
+        writeln!(out, "{path}: more than -p repairs: run `arbor fsck {force}-y {words}`")?;
     }
     Ok(())
 }
@@ -262,6 +264,7 @@ mod tests {
         let left = told(&report(&[(Severity::Error, false)]), "-p x.img");
         let advice = "x.img: more than -p repairs: run `arbor fsck -y x.img`\n";
         assert_eq!(left, format!("{line}\nx.img: 1 issue left; {COUNTS}{advice}"));
+        assert!(told(&report(&[(Severity::Error, false)]), "-f -p x.img").ends_with("run `arbor fsck -f -y x.img`\n"));
         let image = Image::parse("x.img".as_ref(), &[]).unwrap();
         assert_eq!(as_json(&image, "yfs", &report(&[]), 0, Repair::No)["issues"], json!([]));
     }

@@ -6,6 +6,7 @@ use arbor_base::device::{FileDevice, OpenMode};
 use arboretum::vfs::{Devices, Structure};
 use common::{each_engine, json, ok, run_in, tree};
 use std::fs;
+use std::path::Path;
 
 #[test]
 fn a_bit_that_flips_in_a_file_is_seen_where_contents_have_checksums() {
@@ -27,11 +28,25 @@ fn a_bit_that_flips_in_a_file_is_seen_where_contents_have_checksums() {
             // Byte 100,000 in blocks of 8 and of 4 KiB.
             let block = if engine == "lfs" { ", block 12" } else { ", block 24" };
             assert!(code == 4 && said.contains(block) && said.ends_with(", 1 damaged place\n"), "{said}");
+            is_mended(dir);
         } else {
             let what = "has no checksums on the contents of files; `arbor fsck -f` verifies its metadata";
             assert_eq!((code, err), (8, format!("arbor scrub: x.img: {engine} {what}\n")));
         }
     });
+}
+
+/// A check names the file, preening says what to do, and that does it.
+fn is_mended(dir: &Path) {
+    let (code, said, _) = run_in(dir, &["fsck", "-f", "x.img"]);
+    assert!(code == 4 && said.contains("DataDamaged: inode ") && said.contains(" (/text): "), "{said}");
+    let (code, said, _) = run_in(dir, &["fsck", "-f", "-p", "x.img"]);
+    assert!(code == 4 && said.ends_with("more than -p repairs: run `arbor fsck -f -y x.img`\n"), "{said}");
+    let (code, said, _) = run_in(dir, &["fsck", "-f", "-y", "x.img"]);
+    assert!(code == 1 && said.contains("damage was repaired, 1 issue, files may be lost: see above"), "{said}");
+    ok(dir, &["cat", "x.img", "text"]);
+    ok(dir, &["scrub", "x.img"]);
+    assert!(ok(dir, &["fsck", "-f", "x.img"]).contains("clean"));
 }
 
 /// One inode of a directory and the contents of one file are damaged: all others come out, and what did not is told.

@@ -6,6 +6,7 @@
 //! | | `log.rs` | without a checkpoint that leads to the ifile: all of it from the summaries |
 //! | 1 ifile | `ifile.rs` | its blocks; what cannot be read is made anew from what the inodes say |
 //! | 2 inodes | `inodes.rs` | each by itself, its blocks and attributes; each block gets its one owner (DUALFS-A1) |
+//! | | `contents.rs` | contents that have a checksum, against it |
 //! | 3 space | `space.rs` | bitmaps and descriptors, segment usage, counts, free inodes |
 //! | 4 names | `names.rs` | chunks, names, what the root leads to, link counts (`kit::treecheck`); lost+found |
 //!
@@ -13,6 +14,7 @@
 //! finds nothing; only then it is written, to clean segments and free blocks, and two checkpoints follow, so that a repair
 //! that is cut off has done nothing or all.
 
+mod contents;
 mod ifile;
 mod inodes;
 mod issue;
@@ -48,6 +50,8 @@ struct Owned {
     meta: Runs,
     /// Data blocks.
     data: Runs,
+    /// Data blocks that do not have the checksum of the pointer to them: in use until they are holes.
+    damaged: Runs,
     /// Live bytes of segments.
     live: BTreeMap<u32, u32>,
     /// Directories of groups.
@@ -68,6 +72,9 @@ struct Checker<'a> {
     recs: Forest<u32, u32>,
     owned: Owned,
     mends: Vec<inodes::Mend>,
+    window: contents::Window,
+    /// A pass has found nothing but what is safe to mend, which changes no pointer to contents: they need not be read again.
+    contents_sound: bool,
     lost_found: u32,
     /// The superblock is not as it should be, or its copy.
     super_damaged: bool,
@@ -113,7 +120,9 @@ impl Repairs for Checker<'_> {
         self.check_orphans()?;
         self.root()?;
         self.read_dirs()?;
-        self.connect()
+        self.connect()?;
+        self.contents_sound = !self.f.unsafe_found();
+        Ok(())
     }
 }
 
@@ -129,6 +138,8 @@ impl<'a> Checker<'a> {
             recs: Forest::default(),
             owned: Owned::default(),
             mends: Vec::new(),
+            window: contents::Window::default(),
+            contents_sound: false,
             lost_found: 0,
             super_damaged: false,
             anew: None,

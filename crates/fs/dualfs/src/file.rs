@@ -28,8 +28,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Most bytes of a file that are read together.
 const CLUSTER: u64 = 128 << 10;
 
-/// What messages call contents of files. Whether they have their checksums a scrub finds, and not the checker, which reads
-/// metadata.
+/// What messages call contents of files.
 pub(crate) const CONTENTS: &str = "contents";
 
 /// A block without a place.

@@ -25,7 +25,7 @@ fn what_a_failed_device_made_of_calls() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// The checker reads no contents: a wrong checksum of some is what a scrub finds, and the repair of whatever else there is goes on.
+/// A wrong checksum of contents was left to a scrub; they become holes with the repair of whatever else there is.
 #[test]
 fn repairs_beside_contents_with_a_wrong_checksum() {
     let text = "seed=227699230053727 profile=Sync size=67108864 image=crashed-0 repair=yes \

@@ -28,7 +28,6 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::{Engine, Options};
 pub(crate) use change::Change;
 use change::variants;
-pub(crate) use drive::CONTENTS;
 use parking_lot::Mutex;
 use place::Suspects;
 use std::collections::{BTreeMap, BTreeSet};

@@ -25,7 +25,7 @@ use crate::exec::Facts;
 use crate::generate::Profile;
 use crate::grow::plan;
 use crate::line::Again;
-use crate::mutate::{CONTENTS, Change, Image, Trial, images, position, trials};
+use crate::mutate::{Change, Image, Trial, images, position, trials};
 use crate::rng::{Rng, mix};
 use crate::run::guarded;
 use crate::share::{Numbers, Share};
@@ -251,15 +251,7 @@ fn digest(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<u64, String> {
     let mut hasher = FxHasher::default();
     let mut buf = vec![0; PAGE as usize];
     for page in pages {
-        let n = match fs.read(ino, page * PAGE, &mut buf) {
-            Ok(n) => n,
-            // A checker may leave contents to a scrub.
-            Err(Error::Corrupt(c)) if c.structure == CONTENTS => {
-                (page, CONTENTS).hash(&mut hasher);
-                continue;
-            }
-            Err(e) => return Err(format!("read: {e}")),
-        };
+        let n = fs.read(ino, page * PAGE, &mut buf).map_err(|e| format!("read: {e}"))?;
         if let Some(bytes) = buf.get(..n).filter(|b| b.iter().any(|b| *b != 0)) {
             (page, bytes).hash(&mut hasher);
         }

@@ -2,6 +2,7 @@
 //! all of them are known.
 
 use super::Checker;
+use super::contents::Damaged;
 use super::issue::{Issue, Node, TreeIssue};
 use crate::decoded::Inode;
 use crate::describe::roots;
@@ -14,6 +15,7 @@ use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::pagecheck::DirPages;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// What is mended of an inode once all owners are known.
 pub(super) enum Mend {
@@ -23,6 +25,8 @@ pub(super) enum Mend {
     Cut(Ino, FileBlock),
     /// Stores an inode.
     Put(Box<Inode>),
+    /// Makes holes of logical blocks, once the inode counts its blocks rightly.
+    Holes(Ino, Range<u64>),
 }
 
 /// What the walk through one inode's blocks found.
@@ -37,6 +41,8 @@ struct Tally {
     bad: u64,
     first_bad: Option<(u32, &'static str)>,
     twice: Vec<u32>,
+    /// Contents without their checksums. Its own as long as nobody else has them.
+    damaged: Damaged,
 }
 
 /// The damage that a read met, in words; `None` if there is none.
@@ -154,7 +160,7 @@ impl Checker<'_> {
         } else if !is_data && is_damaged(self.core.part(i, part))?.is_some() {
             Some("is not what its pointer says")
         } else {
-            self.own(i, part, p);
+            self.own(i, (part, p), t)?;
             (t.data, t.meta) = if is_data { (t.data + 1, t.meta) } else { (t.data, t.meta + 1) };
             if let FileBlock::Data(lbn) = part {
                 t.pages.count(lbn);
@@ -169,13 +175,21 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn own(&mut self, i: &Inode, part: FileBlock, p: Pointer) {
-        if !p.is_placed() {
-        } else if Core::is_data(i, part) {
-            self.owned.data.insert(p.block.get());
-        } else {
-            self.own_meta(p.block.get());
+    /// Takes what a pointer leads to for the inode's; contents only if they are what the pointer says.
+    fn own(&mut self, i: &Inode, (part, p): (FileBlock, Pointer), t: &mut Tally) -> Result<()> {
+        let block = p.block.get();
+        match part {
+            _ if !p.is_placed() => {}
+            FileBlock::Data(_) if Core::is_data(i, part) && self.has_its_sum(p)? => {
+                self.owned.data.insert(block);
+            }
+            FileBlock::Data(lbn) if Core::is_data(i, part) => {
+                self.owned.damaged.insert(block);
+                t.damaged.add(lbn, block);
+            }
+            _ => self.own_meta(block),
         }
+        Ok(())
     }
 
     /// The same of all pointers in an indirect block, which was read before.
@@ -219,6 +233,7 @@ impl Checker<'_> {
         if i.d != found.d {
             self.mends.push(Mend::Put(Box::new(i)));
         }
+        self.mends.extend(t.damaged.runs.into_iter().map(|run| Mend::Holes(i.ino, run)));
         let is_empty = i.d.kind() == mode::IFREG && i.size() == 0 && i.d.xattr.block.get() == 0;
         let (stored, kind) = (i.d.nlink.get(), (i.d.kind() >> 12) as u8);
         let is_removed = i.is_dir() && i.size() == 0;
@@ -257,7 +272,7 @@ impl Checker<'_> {
             return Ok(());
         }
         for p in blocks {
-            self.own(i, first, p);
+            self.own(i, (first, p), t)?;
             t.meta += 1;
         }
         Ok(())
@@ -272,6 +287,7 @@ impl Checker<'_> {
         if t.beyond > 0 {
             self.f.note(Issue::BeyondSize { ino, count: t.beyond });
         }
+        self.tell_contents(i.ino, &t.damaged);
         for block in &t.twice {
             self.f.note(Issue::Duplicate { ino, block: *block });
         }
@@ -289,6 +305,7 @@ impl Checker<'_> {
         for mend in std::mem::take(&mut self.mends) {
             match mend {
                 Mend::Clear(ino) => self.core.clear_inode(Ino(ino.into()))?,
+                Mend::Holes(ino, lbns) => self.make_holes(ino, lbns)?,
                 Mend::Cut(ino, part) => {
                     let mut i = self.core.inode(ino)?;
                     self.core.cache.remove(Name::File(ino, part));

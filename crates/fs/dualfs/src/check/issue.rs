@@ -4,7 +4,7 @@ use arbor_kit::conclude::Class;
 pub(super) use arbor_kit::forest::TreeIssue;
 pub(super) use arbor_kit::issue::Node;
 
-arbor_kit::judged!(Issue: CheckpointUseless, IfileLost, MapLost, InodeDamaged, Pointers, Duplicate, Xattr);
+arbor_kit::judged!(Issue: CheckpointUseless, IfileLost, MapLost, InodeDamaged, Pointers, DataDamaged, Duplicate, Xattr);
 
 arbor_kit::issues! {
     pub(crate) enum Issue: Tree(TreeIssue);
@@ -34,6 +34,8 @@ arbor_kit::issues! {
     InodeDamaged { ino: Node, why: String } Error Damage "inode {ino} is damaged beyond use: {why}";
     Pointers { ino: Node, count: u64, block: u32, why: &'static str } Error Damage
         "inode {ino}: {count} bad pointers, the first leads to block {block}, which {why}";
+    DataDamaged { ino: Node, count: u64, lbn: u64, at: String } Error Damage
+        "inode {ino}: blocks with a wrong checksum, holes once it is repaired: {count}, the first, block {lbn}, {at}";
     BeyondSize { ino: Node, count: u64 } Error Safe "inode {ino} has {count} blocks after its end";
     /// Another file was read first.
     Duplicate { ino: Node, block: u32 } Error Damage "inode {ino}: block {block} belongs to another file already";

@@ -49,7 +49,7 @@ impl Checker<'_> {
     fn check_groups(&mut self) -> Result<()> {
         let geom = self.core.geom;
         let mut groups: BTreeSet<u32> = self.core.groups.each().map(|(group, _)| group.0).collect();
-        groups.extend(self.owned.data.runs().flat_map(|run| {
+        groups.extend(self.owned.data.runs().chain(self.owned.damaged.runs()).flat_map(|run| {
             let of = |block: u32| geom.group_of(DataBlock(block)).0;
             of(*run.start())..=of(*run.end())
         }));
@@ -80,7 +80,8 @@ impl Checker<'_> {
             (self.core.geom.group_start(group), self.core.geom.group_len(group), self.core.geom.block());
         let mut bits = vec![0; block];
         let first = self.core.geom.first_of_files();
-        let used = |n: &u32| *n < first || self.owned.data.contains(*n) || self.core.changes.freed.contains(*n);
+        let owned = |n: u32| self.owned.data.contains(n) || self.owned.damaged.contains(n);
+        let used = |n: &u32| *n < first || owned(*n) || self.core.changes.freed.contains(*n);
         (start..start + len).filter(used).for_each(|n| bitmap::set_used(&mut bits, n - start, 1));
         if is_damaged(self.core.bitmap(group))?.is_some() {
             return Ok(());

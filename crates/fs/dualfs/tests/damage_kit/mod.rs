@@ -105,6 +105,13 @@ impl ImageCorruptor {
         u64::from(self.get(self.ino(path)).ib[0].block.get()) << self.geom.block_shift
     }
 
+    /// Byte of a block to which the first indirect block of a file leads.
+    pub fn in_table(&self, path: &str, slot: usize) -> u64 {
+        let bytes = damage::read(&self.dev, self.table(path) + (slot * POINTER) as u64, POINTER);
+        let p = Pointer::read_from_bytes(&bytes).expect("a pointer");
+        u64::from(p.block.get()) << self.geom.block_shift
+    }
+
     /// Changes a pointer of the first indirect block of a file.
     pub fn pointer(&self, path: &str, slot: usize, to: Pointer) {
         let number = u64::from(self.get(self.ino(path)).ib[0].block.get());

@@ -182,9 +182,6 @@ fn check_place(suspects: Option<&Suspects<'_>>, what: &str, e: &Error) -> Result
     }
 }
 
-/// What engines call contents of files whose checksum is wrong and that their checkers do not read.
-pub(crate) const CONTENTS: &str = "contents";
-
 struct Visit<'a> {
     fs: &'a dyn FileSystem,
     suspects: Option<&'a Suspects<'a>>,
@@ -221,8 +218,6 @@ impl Visit<'_> {
                             | E::EOPNOTSUPP
                     )
                 );
-                // A checker may leave contents to a scrub.
-                let fine = fine || matches!(&e, Error::Corrupt(c) if c.structure == CONTENTS);
                 // Where there are few files one may be removed before its turn comes.
                 let fine = fine || self.changing && matches!(e, Error::Errno(E::ENOENT | E::ESTALE));
                 if !fine && self.met.is_none() {
