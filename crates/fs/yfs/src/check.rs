@@ -210,7 +210,7 @@ impl Checker<'_> {
         }
         if std::mem::take(&mut self.r.log_stays) {
             let log: &dyn Device = self.log.unwrap_or(&self.r.view);
-            start::empty_log(log, &self.r.sb, &self.r.geom)?;
+            start::empty_log(&self.r.view, log, &mut self.r.sb, &self.r.geom)?;
         }
         if self.f.mode != Repair::No && !self.f.open() && self.r.sb.clean.get() == 0 {
             self.r.sb.clean = 1.into();
@@ -229,7 +229,7 @@ impl Checker<'_> {
     fn write(&mut self, kind: Kind, at: u64, bytes: &[u8]) -> Result<()> {
         if !self.touched && self.r.sb.clean.get() != 0 {
             let log: &dyn Device = self.log.unwrap_or(&self.r.view);
-            start::empty_log(log, &self.r.sb, &self.r.geom)?;
+            start::empty_log(&self.r.view, log, &mut self.r.sb, &self.r.geom)?;
             self.r.sb.clean = 0.into();
             superblock::write(&self.r.view, 0, &self.r.sb)?;
             self.flush()?;

@@ -82,7 +82,7 @@ pub const INCOMPAT_WITNESS: u32 = 2;
 
 /// Superblock: at byte 0 of the volume; copies in the sector after it, at the start of AG 1, and
 /// at the start of every initialised AG. The first is changed through the log; `clean` and
-/// `mounts` only directly, at mount and unmount.
+/// `mounts` only directly, at mount and unmount, and by the checker.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperBlock {
@@ -478,8 +478,9 @@ pub struct LogAnchor {
     pub time: I64,
     /// Number of the mount that uses the log, as the superblock has it from then on; 0 if nobody told.
     pub mounts: U64,
-    /// Zero.
-    pub reserved: [u8; 8],
+    /// Number of the mount that wrote the records, if it is the one before `mounts`: they are in place, and the log is
+    /// about to be emptied. Otherwise 0.
+    pub records: U64,
 }
 
 /// First bytes of an anchor.

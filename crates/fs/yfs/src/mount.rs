@@ -90,18 +90,17 @@ fn recover_log(
             .into());
         }
         let is_doubtful = !(replay.suspect.is_empty() && replay.rotten.is_empty() && replay.shut.is_empty());
-        let at = (replay.cycle, replay.anchor_seq, is_doubtful);
         recover::write_back(dev, geom, &replay)?;
         if let Some(now) = superblock::read(dev, 0)? {
             *sb = now;
         }
-        at
+        (replay.cycle, recover::hand_over(dev, log, sb, geom, replay.anchor_seq)?, is_doubtful)
     };
     // A cycle that no record on disk has, not even one after the gap where recovery stopped.
     let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
     let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
     // The log says first which mount it is of ([`recover::is_of_this_time`]).
-    sb.mounts = sb.mounts.get().wrapping_add(1).into();
+    sb.mounts = recover::next_mount(sb);
     let anchor = LogAnchor {
         fsid: geom.fsid.into(),
         seq: seq.into(),

@@ -21,6 +21,10 @@
 //! Called by `mount.rs` and the checker. If both anchors are lost nothing is replayed, and the caller must refuse the
 //! volume ([`Replay::anchors_lost`]). Orphans are loaded and freed by `mount.rs`.
 
+mod anchors;
+
+pub use anchors::{hand_over, is_log, is_of_this_time, next_mount, read_anchor, write_anchor};
+
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::superblock::geometry;
@@ -147,37 +151,6 @@ pub fn log_location(sb: &SuperBlock, offset: u64) -> Location {
     Location::on(role, sb.log_start.get().saturating_mul(SECTOR)).plus(offset)
 }
 
-/// Whether it is the log device of a volume.
-pub fn is_log(device: &dyn Device) -> Result<bool> {
-    let is_long_enough = device.geometry().size >= 2 * SECTOR;
-    Ok(is_long_enough && newest_anchor(device, 0, |_| true)?.is_some())
-}
-
-/// Reads both anchors of the log area that starts at byte `start`; the one with the greater
-/// counter wins. `None` if both are damaged.
-pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<LogAnchor>> {
-    newest_anchor(log, start, |a| a.fsid.get() == fsid)
-}
-
-fn newest_anchor(log: &dyn Device, start: u64, is_wanted: impl Fn(&LogAnchor) -> bool) -> Result<Option<LogAnchor>> {
-    let mut sectors = vec![0; 2 * SECTOR as usize];
-    let mut failed = None;
-    for (at, sector) in (start..).step_by(SECTOR as usize).zip(sectors.chunks_exact_mut(SECTOR as usize)) {
-        failed = log.read_at(Kind::Log, at, sector).err().or(failed);
-    }
-    let valid = sectors.chunks_exact(SECTOR as usize).filter_map(|s| {
-        let (a, _) = LogAnchor::read_from_prefix(s).ok()?;
-        let crc = crc_without(s.get(..64)?, offset_of!(LogAnchor, crc))?;
-        // Counters close to overflow are taken as damage.
-        let sane = a.seq.get() < 1 << 62 && Lsn(a.tail.get()).cycle() < 1 << 31;
-        (a.magic.get() == ANCHOR_MAGIC && a.crc.get() == crc && sane && is_wanted(&a)).then_some(a)
-    });
-    match (valid.max_by_key(|a| a.seq.get()), failed) {
-        (None, Some(e)) => Err(e.into()),
-        (found, _) => Ok(found),
-    }
-}
-
 /// Refuses a log device that is another volume's, too short, or holds something else. An empty one passes, and one with damaged
 /// anchors if its first records are of this volume.
 pub fn is_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
@@ -188,31 +161,6 @@ pub fn is_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
         return Err(Error::refused(why));
     }
     holds_ours(log, sb, geom)
-}
-
-/// Refuses a log of an earlier mount than the last of a volume that is in use: what the right one holds would be lost. And the
-/// log of a later mount, which a newer copy of the volume needs.
-pub fn is_of_this_time(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
-    let start = sb.log_start.get().saturating_mul(SECTOR);
-    let Some(anchor) = read_anchor(log, start, geom.fsid)?.filter(|a| a.mounts.get() != 0) else { return Ok(()) };
-    let (of_log, of_volume) = (anchor.mounts.get(), sb.mounts.get());
-    if of_log < of_volume && sb.clean.get() == 0 {
-        let why = format!("mount {of_volume} of the volume has not ended, and this is its log from mount {of_log}");
-        return Err(Error::refused(format!("option log: that is an older copy of the log: {why}")));
-    }
-    // A mount tells the log first.
-    if of_log > of_volume && (of_log - of_volume > 1 || has_records(log, sb, &anchor)?) {
-        let why = format!("the log is of mount {of_log}, the volume of mount {of_volume}");
-        return Err(Error::refused(format!("the volume is an older copy: {why}")));
-    }
-    Ok(())
-}
-
-fn has_records(log: &dyn Device, sb: &SuperBlock, anchor: &LogAnchor) -> Result<bool> {
-    let start = sb.log_start.get().saturating_mul(SECTOR);
-    let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
-    let tail = Lsn(anchor.tail.get());
-    Ok(record_at(&mut area, tail, Lsn(anchor.prev.get()), anchor.fsid.get())?.is_some())
 }
 
 fn holds_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
@@ -805,16 +753,4 @@ pub fn write_back(dev: &dyn Device, geom: &Geom, replay: &Replay) -> Result<()> 
     let pieces = replay.sealed(geom).map(|(at, bytes)| (at, Kind::Other, bytes.into()));
     dev.submit(arbor_base::cache::cluster(pieces.collect(), 1 << 20)).wait_all()?;
     dev.flush().map_err(Error::Io)
-}
-
-/// Writes an anchor into the slot that `seq` names. The caller flushes.
-pub fn write_anchor(log: &dyn Device, start: u64, anchor: LogAnchor) -> Result<()> {
-    let (mut a, seq) = (LogAnchor { magic: ANCHOR_MAGIC.into(), ..anchor }, anchor.seq.get());
-    let crc = crc_without(zerocopy::IntoBytes::as_bytes(&a), offset_of!(LogAnchor, crc)).unwrap_or(0);
-    a.crc = crc.into();
-    let mut sector = vec![0; SECTOR as usize];
-    sector[..size_of::<LogAnchor>()].copy_from_slice(zerocopy::IntoBytes::as_bytes(&a));
-    let slot = if planted(Flaw::OneAnchor) { 0 } else { seq % 2 };
-    log.write_at(Kind::Log, start + slot * SECTOR, &sector)?;
-    Ok(())
 }

@@ -32,7 +32,7 @@ arbor_kit::fields! {
     DirHead { first, end, count, live }
     DirEnt { next, name_len, kind, hash, seq, ino: Address }
     XattrHead { name_len, reserved, value_len }
-    LogAnchor { magic, crc: Checksum, fsid, seq, tail: Address, prev: Address, time, mounts, reserved }
+    LogAnchor { magic, crc: Checksum, fsid, seq, tail: Address, prev: Address, time, mounts, records }
     LogHeader { magic, crc: Checksum, fsid, lsn: Address, prev: Address, len, count, time, settled, reserved }
     LogEntry { kind, seal, reserved, tid, addr: Address, at, len }
 }

@@ -93,7 +93,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         Ok(replay) => replay,
         Err(Error::Corrupt(why)) => {
             if f.judge(Issue::LogDamaged { why: why.to_string() }) {
-                empty_log(log, sb, geom)?;
+                empty_log(view, log, &mut { *sb }, geom)?;
             }
             return Ok(false);
         }
@@ -101,7 +101,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
     };
     if replay.anchors_lost {
         if f.judge(Issue::LogAnchors { at: sb.log_start.get() }) {
-            anchor(log, sb, geom, 0, replay.cycle)?;
+            start_anew(view, log, &mut { *sb }, geom, (0, replay.cycle))?;
         }
         return Ok(false);
     }
@@ -122,13 +122,17 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
     f.report.recovered = true;
     recover::write_back(view, geom, &replay)?;
     if replay.gaps.is_empty() {
-        anchor(log, sb, geom, replay.anchor_seq, replay.cycle)?;
+        let at = (replay.anchor_seq, replay.cycle);
+        match superblock::read(view, 0) {
+            Ok(Some(mut now)) => start_anew(view, log, &mut now, geom, at)?,
+            _ => anchor(log, sb, geom, at)?,
+        }
     }
     Ok(!replay.gaps.is_empty())
 }
 
-/// Writes an anchor after everything that the log holds.
-fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u64, cycle: u32) -> Result<()> {
+/// Writes an anchor after everything that the log holds, which had an anchor of this counter and records of this cycle.
+fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, (seq, cycle): (u64, u32)) -> Result<()> {
     // A cycle that no record has, also none after a gap that the replay stopped at.
     let tail = Lsn::new(cycle.saturating_add(2), LOG_FIRST);
     let start = sb.log_start.get().saturating_mul(SECTOR);
@@ -143,14 +147,30 @@ fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u64, cycle: u32) 
     Ok(log.flush()?)
 }
 
+/// Like [`anchor`]; an external log goes to the next mount, as if this were one, and so does the superblock. That of a volume
+/// that is marked clean the caller writes.
+fn start_anew(
+    dev: &dyn Device,
+    log: &dyn Device,
+    sb: &mut SuperBlock,
+    geom: &Geom,
+    (seq, cycle): (u64, u32),
+) -> Result<()> {
+    let seq = recover::hand_over(dev, log, sb, geom, seq)?;
+    if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
+        sb.mounts = recover::next_mount(sb);
+    }
+    anchor(log, sb, geom, (seq, cycle))
+}
+
 /// Makes the log empty.
-pub(super) fn empty_log(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
+pub(super) fn empty_log(dev: &dyn Device, log: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<()> {
     let start = sb.log_start.get().saturating_mul(SECTOR);
     let old = recover::read_anchor(log, start, geom.fsid)?;
     // The anchor names the tail; records may go on for a cycle after it.
     let lost = || (0, recover::highest_cycle(log, sb, geom));
-    let (seq, cycle) = old.map_or_else(lost, |a| (a.seq.get(), Lsn(a.tail.get()).cycle().saturating_add(1)));
-    anchor(log, sb, geom, seq, cycle)
+    let at = old.map_or_else(lost, |a| (a.seq.get(), Lsn(a.tail.get()).cycle().saturating_add(1)));
+    start_anew(dev, log, sb, geom, at)
 }
 
 /// A superblock that can be used, and where it comes from.
