@@ -74,10 +74,32 @@ pub(crate) enum After {
     Vacant(Slot),
 }
 
-impl After {
-    /// Whether it frees something.
-    pub fn frees(&self) -> bool {
-        matches!(self, After::Free(..) | After::FreeInode(..))
+/// What is to be freed when dependencies are on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Frees {
+    pub runs: usize,
+    pub frags: u64,
+    pub inodes: u64,
+}
+
+impl Frees {
+    fn add(&mut self, after: &After) {
+        match after {
+            After::Free(_, frags) => (self.runs, self.frags) = (self.runs + 1, self.frags + u64::from(*frags)),
+            After::FreeInode(..) => self.inodes += 1,
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, after: &After) {
+        match after {
+            After::Free(_, frags) => {
+                self.runs = self.runs.saturating_sub(1);
+                self.frags = self.frags.saturating_sub(u64::from(*frags));
+            }
+            After::FreeInode(..) => self.inodes = self.inodes.saturating_sub(1),
+            _ => {}
+        }
     }
 }
 
@@ -159,8 +181,7 @@ pub(crate) struct Dependencies {
     work: VecDeque<LinkRelease>,
     /// How much of each inode's link count on disk is for names that users see no more.
     going: FxHashMap<u64, u32>,
-    /// Number of runs and inodes whose freeing waits.
-    frees: usize,
+    frees: Frees,
 }
 
 /// Offset of a new inode's dependency in its inode: no other dependency has this offset.
@@ -224,9 +245,7 @@ impl Dependencies {
 
     /// Called when an action has been taken.
     pub fn followed(&mut self, after: &After) {
-        if after.frees() {
-            self.frees = self.frees.saturating_sub(1);
-        }
+        self.frees.take(after);
     }
 
     pub fn add(&mut self, dependency: Dependency) -> u64 {
@@ -426,9 +445,7 @@ impl Dependencies {
     }
 
     pub fn follow(&mut self, id: u64, after: After) {
-        if after.frees() {
-            self.frees += 1;
-        }
+        self.frees.add(&after);
         if let Some(dependency) = self.all.get_mut(&id) {
             dependency.after.push(after);
         }
@@ -572,8 +589,18 @@ impl Dependencies {
         id.and_then(|id| self.all.get(id)).is_some_and(|p| p.waits_for_parent.is_some())
     }
 
+    /// What is to be freed when dependencies are on disk.
+    pub fn to_be_freed(&self) -> Frees {
+        self.frees
+    }
+
+    /// Inodes with names on disk that users see no more.
+    pub fn going_inodes(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.going.keys().copied().map(Ino)
+    }
+
     pub fn frees_nothing(&self) -> bool {
-        self.frees == 0 && self.work.is_empty() && self.going.is_empty()
+        self.frees == Frees::default() && self.work.is_empty() && self.going.is_empty()
     }
 
     pub fn next_work(&mut self) -> Option<LinkRelease> {

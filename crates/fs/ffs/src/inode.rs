@@ -99,6 +99,13 @@ impl Core {
         Ok(Inode { ino, d, block, at })
     }
 
+    /// The inode, in use or not, if its block is in core.
+    pub fn peek_inode(&self, ino: Ino) -> Option<Inode> {
+        let (block, at) = self.geom.inode_at(ino)?;
+        let bytes = self.cache.peek(Name::Block(block.0.into()))?.get(at..at + INODE)?;
+        Some(Inode { ino, d: Dinode::read_from_bytes(bytes).ok()?, block, at })
+    }
+
     /// Whether an inode's block may have been written. A damaged group does not make its files unreadable: inodes have
     /// checksums of their own.
     fn may_be_initialised(&mut self, cgx: u32, index: u32) -> Result<bool> {

@@ -15,13 +15,10 @@ use crate::bitmap::{block_bits, count, header};
 use crate::buffers::{BlockKind, Dirty};
 use crate::dependencies::Freed;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::get_u32;
-use arbor_base::vfs::Ino;
 use arbor_kit::invariants::{Holds, Invariants, ensure};
-use zerocopy::FromBytes;
 
 /// Number of items that the structure of a group, or its held fragments, count as.
 const GROUP: usize = 16;
@@ -63,13 +60,6 @@ impl Core {
         let at = frag.0 % self.geom.cg_frags;
         let is_used = |i: &u32| block_bits(&self.geom, cg, i / n) >> (i % n) & 1 == 1;
         Some((at..at + frags).filter(is_used).count() as u32)
-    }
-
-    /// A decoded inode of the file, if its block is in core.
-    fn peek_inode(&self, ino: Ino) -> Option<Inode> {
-        let (block, at) = self.geom.inode_at(ino)?;
-        let bytes = self.cache.peek(Name::Block(block.0.into()))?.get(at..at + INODE)?;
-        Some(Inode { ino, d: Dinode::read_from_bytes(bytes).ok()?, block, at })
     }
 
     /// FFS-A1: dirty buffers lie in fragments that are used, and no two in the same.

@@ -5,7 +5,7 @@
 //! [`Namespace`] and [`locked::Core`].
 
 use crate::buffers::BlockKind;
-use crate::dependencies::LinkRelease;
+use crate::dependencies::{Frees, LinkRelease};
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::volume::Core;
@@ -247,6 +247,25 @@ impl Core {
         self.iput(&i)
     }
 
+    /// Frees inodes that have neither names nor users.
+    fn free_inactive(&mut self) -> Result<()> {
+        while lifetimes::inactivate(self)? {
+            self.write_excess();
+            self.calls.health.check_writable()?;
+        }
+        Ok(())
+    }
+
+    /// Fragments and inodes that are free once what was removed is gone from the disk: a call that needs them gets that
+    /// done ([`release_held`](crate::commit::ordering::MetadataOrdering::release_held)).
+    fn about_to_be_free(&self) -> (u64, u64) {
+        let Frees { frags, inodes, .. } = self.deps.to_be_freed();
+        let is_gone = |i: &Inode| i.d.in_use() && self.links(i) == 0 && !self.damaged.contains(i.ino);
+        let unused = self.deps.going_inodes().filter(|ino| !self.calls.lives.refs.has(*ino));
+        let gone = unused.filter_map(|ino| self.peek_inode(ino)).filter(is_gone);
+        gone.fold((frags, inodes), |sum, i| (sum.0.saturating_add(i.d.frags.get().into()), sum.1.saturating_add(1)))
+    }
+
     fn make_whiteout(&mut self, dir: &Node, cx: &Cx, now: Time) -> Result<Inode> {
         let home = self.geom.cg_of_inode(dir.ino);
         self.inew((home, dir.ino), mode::IFCHR, (cx.uid, cx.gid), now)
@@ -358,10 +377,7 @@ impl locked::Core for Core {
     fn finish(&mut self) -> Result<()> {
         self.flush_all()?;
         // Inodes that lost their last name by that are freed now.
-        while lifetimes::inactivate(self)? {
-            self.write_excess();
-            self.calls.health.check_writable()?;
-        }
+        self.free_inactive()?;
         self.flush_all()?;
         self.mark_clean()
     }
@@ -371,7 +387,13 @@ impl locked::Core for Core {
     }
 
     fn sync_all(&mut self) -> Result<()> {
-        self.flush_all()
+        self.flush_all()?;
+        // What lost its last name by that is freed now, and that is made durable, too.
+        while self.calls.lives.inactive() > 0 {
+            self.free_inactive()?;
+            self.flush_all()?;
+        }
+        Ok(())
     }
 
     fn label(&mut self) -> Result<Vec<u8>> {
@@ -386,14 +408,16 @@ impl locked::Core for Core {
         let g = &self.geom;
         let meta = u64::from(g.cg_count) * u64::from(g.meta_frags());
         let areas = u64::from(g.summary_frags()) + u64::from(self.sb.journal_frags.get());
+        let (frags, inodes) = self.about_to_be_free();
+        let free = self.space.free_frags(g).saturating_add(frags);
         Ok(StatFs {
             frsize: g.frag_size() as u32,
             bsize: g.block_size() as u32,
             blocks: u64::from(g.frags).saturating_sub(meta + areas),
-            bfree: self.space.free_frags(g),
-            bavail: self.space.available(g),
+            bfree: free,
+            bavail: self.space.without_reserve(free),
             files: u64::from(g.inodes()).saturating_sub(ROOT.0),
-            ffree: self.space.nifree(),
+            ffree: self.space.nifree().saturating_add(inodes),
             namelen: 255,
             fsid: g.fsid,
         })

@@ -133,7 +133,12 @@ impl Space {
 
     /// Free space for data in fragments, without what `minfree` keeps back.
     pub fn available(&self, geom: &Geom) -> u64 {
-        self.free_frags(geom).saturating_sub(self.reserve)
+        self.without_reserve(self.free_frags(geom))
+    }
+
+    /// So many fragments without what `minfree` keeps back.
+    pub fn without_reserve(&self, frags: u64) -> u64 {
+        frags.saturating_sub(self.reserve)
     }
 
     /// Lower bound of the free blocks that are not held.

@@ -376,3 +376,100 @@ fn with_spreaddirs_directories_go_apart() {
     };
     assert_eq!((groups(""), groups("spreaddirs")), (1, 6));
 }
+
+/// Free fragments and inodes, as `df` shows them.
+fn free(fs: &dyn FileSystem) -> (u64, u64, u64) {
+    let s = fs.statfs().unwrap();
+    (s.bfree, s.bavail, s.ffree)
+}
+
+fn filled(fs: &dyn FileSystem, name: &str, len: usize) -> Ino {
+    let ino = make(fs, fs.root(), name);
+    assert_eq!(fs.write(ino, 0, &vec![1; len]).unwrap(), len);
+    fs.syncfs().unwrap();
+    ino
+}
+
+/// What was removed was used for up to a minute, as `df` had it, though whoever needed it got it.
+#[test]
+fn what_is_removed_counts_as_free_at_once() {
+    for mode in MODES {
+        let fs = mount(&fresh(64 << 20, ""), &format!("keep={mode}"));
+        let root = fs.root();
+        fs.syncfs().unwrap();
+        let before = free(&*fs);
+        let (a, b) = (filled(&*fs, "a", 9_000_000), filled(&*fs, "b", 300));
+        let used = free(&*fs);
+        assert!(used < before);
+        fs.setattr(a, &SetAttr { size: Some(0), ..Default::default() }).unwrap();
+        fs.unlink(root, b"b").unwrap();
+        assert_eq!(free(&*fs).2, used.2, "{mode}: an inode in use");
+        fs.forget(b, 1);
+        assert_eq!(free(&*fs), (before.0, before.1, before.2 - 1), "{mode}");
+        fs.unlink(root, b"a").unwrap();
+        fs.forget(a, 1);
+        assert_eq!(free(&*fs), before, "{mode}");
+        fs.syncfs().unwrap();
+        assert_eq!(free(&*fs), before, "{mode}: synced");
+        let dir = fs.mkdir(&Cx::default(), root, b"d", 0o755).unwrap().ino;
+        fs.syncfs().unwrap();
+        fs.rmdir(root, b"d").unwrap();
+        fs.forget(dir, 1);
+        assert_eq!(free(&*fs), before, "{mode}: a directory");
+    }
+}
+
+/// The first freed the names, and the space only the second.
+#[test]
+fn one_sync_frees_all_that_was_removed() {
+    for mode in MODES {
+        let dev = fresh(64 << 20, "");
+        let fs = mount(&dev, &format!("keep={mode}"));
+        let used = |dev: MemDevice| {
+            let options = CheckOptions { repair: Repair::No, force: true };
+            let report = Ffs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap();
+            assert_eq!(report.issues, [], "{mode}");
+            report.used_bytes
+        };
+        fs.syncfs().unwrap();
+        let before = used(dev.snapshot());
+        let a = filled(&*fs, "a", 20_000_000);
+        fs.forget(a, 1);
+        fs.unlink(fs.root(), b"a").unwrap();
+        fs.syncfs().unwrap();
+        assert_eq!(used(dev.snapshot()), before, "{mode}");
+    }
+}
+
+/// What `df` shows as free can be had at once.
+#[test]
+fn a_full_volume_takes_as_much_as_was_removed() {
+    for mode in MODES {
+        let fs = mount(&fresh(32 << 20, ""), &format!("keep={mode}"));
+        let root = fs.root();
+        let fill = |name: &str| {
+            let (ino, mut at) = (make(&*fs, root, name), 0);
+            let full = loop {
+                match fs.write(ino, at, &vec![2; 100_000]) {
+                    Ok(n) => at += n as u64,
+                    Err(e) => break e.errno(),
+                }
+            };
+            assert_eq!(full, Errno::ENOSPC);
+            let s = fs.statfs().unwrap();
+            assert!(s.bavail < u64::from(s.bsize / s.frsize), "{mode}: {}", s.bavail);
+            (ino, at)
+        };
+        let (ino, first) = fill("a");
+        assert!(first > 20 << 20, "{mode}: {first}");
+        for name in ["b", "c"] {
+            fs.syncfs().unwrap();
+            fs.forget(ino, 1);
+            fs.unlink(root, if name == "b" { b"a" } else { b"b" }).unwrap();
+            let (again, took) = fill(name);
+            assert_eq!(took, first, "{mode}");
+            fs.forget(again, 1);
+        }
+        fs.unmount().unwrap();
+    }
+}

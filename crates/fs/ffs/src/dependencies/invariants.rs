@@ -67,8 +67,9 @@ impl Dependencies {
     }
 
     pub fn frees_are_counted(&self) -> Holds {
-        let found = self.frees().count();
-        ensure(found == self.frees, "FFS-C3", || format!("{} things are to be freed, {found} wait", self.frees))
+        let mut found = Frees::default();
+        self.all.values().flat_map(|p| &p.after).for_each(|a| found.add(a));
+        ensure(found == self.frees, "FFS-C3", || format!("{:?} are to be freed, {found:?} wait", self.frees))
     }
 
     /// Checks that new inodes and pointers wait for bits, if they have to, and pointers also for the block they point
