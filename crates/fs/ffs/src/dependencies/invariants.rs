@@ -186,7 +186,7 @@ mod tests {
             ("FFS-B1", &|core| core.cache.set_clean(of(core, BlockKind::Data)[0])),
             ("FFS-C1", &|core| core.deps.all.values_mut().filter(|p| p.names != 0).for_each(|p| p.waits.clear())),
             ("FFS-C2", &|core| core.deps.count_going(LinkRelease::Name(Ino(9)), true)),
-            ("FFS-C3", &|core| core.deps.frees += 1),
+            ("FFS-C3", &|core| core.deps.frees.runs += 1),
             ("FFS-C3", &|core| {
                 let event = core.deps.event(Name::Block(0));
                 let frag = Frag(core.geom.cg_start(1).0 - 1);
