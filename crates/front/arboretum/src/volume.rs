@@ -3,6 +3,7 @@
 use crate::dir::{ReadDir, Walk};
 use crate::error::{Failure, Named, Result};
 use crate::file::{File, OpenOptions, next_data, read_whole, write_all};
+use crate::host;
 use crate::meta::{FileTimes, Metadata};
 use crate::node::{FileId, Mount, Node, bytes_of, path_of};
 use crate::registry;
@@ -402,6 +403,12 @@ impl Volume {
     /// What the superblock said when the volume was opened; `None` for a wrapped file system.
     pub fn info(&self) -> Option<&VolumeInfo> {
         self.info.as_ref()
+    }
+
+    /// Whether the volume is in this file of the host, or on a loop device that is in it. Nobody knows where the platform does
+    /// not tell: `false`.
+    pub fn is_in(&self, file: &std::fs::File) -> bool {
+        self.mount.is_in(host::id_of(file))
     }
 
     /// The file system itself, at the level of inodes.

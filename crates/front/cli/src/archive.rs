@@ -2,11 +2,11 @@
 
 use crate::args::TarArgs;
 use crate::files::Trouble;
-use crate::image::Image;
+use crate::image::{Image, OWN_FILE};
 use crate::interrupt;
 use crate::progress::{Progress, tell_skipped};
 use anyhow::{Context, Result};
-use arboretum::CopyOptions;
+use arboretum::{CopyOptions, Volume};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
@@ -34,9 +34,8 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
             stats
         }
         (None, Some(file)) if file.as_os_str() != "-" => {
-            image.spare(file)?;
             let volume = image.volume(true)?;
-            let target = create(file).with_context(|| file.display().to_string())?;
+            let target = create(file, &volume).with_context(|| file.display().to_string())?;
             let is_file = target.metadata().is_ok_and(|m| m.is_file());
             volume.export_tar_with(target, &mut options).with_context(|| file.display().to_string()).inspect_err(
                 |_| {
@@ -56,10 +55,17 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 /// A new archive is its owner's alone, as the image is: what others may not read in the volume is in it.
-fn create(path: &Path) -> io::Result<File> {
+fn create(path: &Path, volume: &Volume) -> io::Result<File> {
     let mut how = OpenOptions::new();
-    how.write(true).create(true).truncate(true);
+    how.write(true).create(true).truncate(false);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut how, 0o600);
-    how.open(path)
+    let file = how.open(path)?;
+    if volume.is_in(&file) {
+        return Err(io::Error::other(OWN_FILE));
+    }
+    if file.metadata()?.is_file() {
+        file.set_len(0)?;
+    }
+    Ok(file)
 }

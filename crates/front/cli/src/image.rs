@@ -18,6 +18,9 @@ fn tried<T>(read: impl Fn() -> Result<T>) -> Result<T> {
     (1..TRIES).find_map(|_| read().ok()).map_or_else(read, Ok)
 }
 
+/// Why a file is not used for anything else.
+pub(crate) const OWN_FILE: &str = "the volume itself is in this file";
+
 /// Devices that note what cannot be read, each with what it is called in messages.
 pub(crate) type Patient = Vec<(String, PatientDevice)>;
 
@@ -92,7 +95,7 @@ impl Image {
     pub(crate) fn spare(&self, file: &Path) -> Result<()> {
         let all = self.extra.iter().map(|(_, path)| path).chain([&self.path]);
         match all.into_iter().any(|path| is_same(path, file)) {
-            true => bail!("{}: the volume itself is in this file", file.display()),
+            true => bail!("{}: {OWN_FILE}", file.display()),
             false => Ok(()),
         }
     }

@@ -490,3 +490,23 @@ fn a_loop_device_and_its_file_have_one_owner() {
     arbor(&["umount"], &[&disk.root()]).well();
     arbor(&["fsck", "-n", "-f"], &[&image]).well();
 }
+
+#[test]
+fn the_file_behind_a_loop_device_is_overwritten_by_nothing() {
+    if !root_can_mount() {
+        return;
+    }
+    let Some(disk) = Disk::of("yfs") else { return };
+    let (file, behind) = (disk.dir.path().join("f"), disk.dir.path().join("x.img"));
+    fs::write(&file, "kept").unwrap();
+    arbor(&["put"], &[&disk.device, &file, Path::new("/")]).well();
+    for out in [
+        arbor(&["get"], &[&disk.device, Path::new("f"), &behind]),
+        arbor(&["tar", "--export"], &[&behind, &disk.device]),
+        arbor(&["tar", "--export"], &[&disk.device, &disk.device]),
+    ] {
+        assert!(out.code == Some(1) && out.said.contains("the volume itself is in this file"), "{}", out.said);
+    }
+    arbor(&["get"], &[&disk.device, Path::new("f"), &disk.dir.path().join("out")]).well();
+    assert_eq!(fs::read(disk.dir.path().join("out")).unwrap(), b"kept");
+}

@@ -10,9 +10,9 @@ mod portable;
 mod unix;
 
 #[cfg(not(unix))]
-pub(crate) use portable::{Handle, HostDir, may_chown};
+pub(crate) use portable::{Handle, HostDir, id_of, may_chown};
 #[cfg(unix)]
-pub(crate) use unix::{Handle, HostDir, may_chown};
+pub(crate) use unix::{Handle, HostDir, id_of, may_chown};
 
 use crate::trail::{Kept, Trail};
 use arbor_base::vfs::{FileType, Time};

@@ -200,6 +200,11 @@ fn id(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
 
+/// The numbers that no other file has.
+pub(crate) fn id_of(file: &fs::File) -> Option<(u64, u64)> {
+    sys::fstat(file).ok().map(|stat| id(&stat))
+}
+
 /// A file whose attributes are asked for and changed.
 pub(crate) struct Handle {
     fd: OwnedFd,
