@@ -33,7 +33,7 @@ mod view;
 mod wary;
 
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
-pub use file::{Claim, FileDevice, FileOptions, OpenMode};
+pub use file::{Claim, FileDevice, FileOptions, OpenMode, identities};
 pub use gate::{Gate, GatedDevice};
 pub use joined::JoinedDevice;
 pub use mem::MemDevice;

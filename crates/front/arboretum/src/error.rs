@@ -49,19 +49,21 @@ impl Failure {
         matches!(self.errno(), Some(Errno::EIO | Errno::EUCLEAN))
     }
 
-    /// Whether it is the host's.
-    pub(crate) fn is_hosts(&self) -> bool {
-        matches!(self, Failure::Host(e) if e.kind() != ErrorKind::Interrupted)
+    /// Whether it is about one file, and says nothing of the next.
+    pub(crate) fn is_of_file(&self) -> bool {
+        const OF_ALL: [Errno; 4] = [Errno::ENOSPC, Errno::EROFS, Errno::EIO, Errno::EUCLEAN];
+        match self {
+            Failure::Volume(e) => !OF_ALL.contains(&e.errno()),
+            Failure::Host(e) => e.kind() != ErrorKind::Interrupted,
+            Failure::Damage(_) => false,
+        }
     }
 
-    /// Whether the volume takes no such name, or has something else there.
-    pub(crate) fn is_of_name(&self) -> bool {
-        const OF_NAME: [Errno; 5] = [Errno::EISDIR, Errno::ELOOP, Errno::ENAMETOOLONG, Errno::ENOENT, Errno::ENOTDIR];
+    /// Whether the volume does not take a member of an archive, or has something else there.
+    pub(crate) fn is_of_member(&self) -> bool {
         match self {
-            Failure::Volume(vfs::Error::Refused(_)) => true,
-            Failure::Volume(e) => OF_NAME.contains(&e.errno()),
             Failure::Host(e) => matches!(e.kind(), ErrorKind::IsADirectory | ErrorKind::NotADirectory),
-            Failure::Damage(_) => false,
+            _ => self.is_of_file(),
         }
     }
 

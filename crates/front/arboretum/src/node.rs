@@ -78,9 +78,9 @@ impl Mount {
         })
     }
 
-    /// Whether the volume is in the file of the host that has these numbers.
-    pub(crate) fn is_in(&self, file: Option<FileId>) -> bool {
-        file.is_some_and(|id| self.files.contains(&id))
+    /// Whether the volume is in a file of the host that has one of these numbers.
+    pub(crate) fn is_in(&self, file: impl IntoIterator<Item = FileId>) -> bool {
+        file.into_iter().any(|id| self.files.contains(&id))
     }
 
     /// Called after each change: there is no thread, so the caller pays for what has piled up.

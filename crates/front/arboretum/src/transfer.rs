@@ -38,7 +38,7 @@ pub struct CopyStats {
     pub skipped: Vec<String>,
     /// What was not carried over because nobody has asked for it.
     pub left_out: LeftOut,
-    /// How often something of the volume could not be read; see [`CopyOptions::past_damage`].
+    /// How often something could not be read, or the volume did not take it; see [`CopyOptions::past_unread`].
     pub unread: u64,
 }
 
@@ -69,6 +69,17 @@ impl CopyStats {
     /// Names made, of whatever kind.
     pub fn names(&self) -> u64 {
         self.files + self.directories + self.symlinks + self.hard_links + self.special
+    }
+}
+
+impl CopyStats {
+    /// The count of what is no directory.
+    pub(crate) fn of_kind(&mut self, kind: FileType) -> &mut u64 {
+        match kind {
+            FileType::File => &mut self.files,
+            FileType::Symlink => &mut self.symlinks,
+            _ => &mut self.special,
+        }
     }
 }
 
@@ -154,8 +165,9 @@ impl<'a> CopyOptions<'a> {
     }
 
     /// Goes on after what cannot be read, in a copy into a volume on the host and else in the volume, or in which a directory
-    /// cannot be read any further, and calls `f` for it; [`CopyStats::unread`] counts it. A file of which something is missing
-    /// is left out, but for a large one in an archive: that has zeros instead. Without this the first of them ends the copy.
+    /// cannot be read any further, and calls `f` for it; [`CopyStats::unread`] counts it. So does a copy into a volume, and an import, after a
+    /// file or name that the volume does not take. A file of which something is missing is left out, but for a large one in an archive:
+    /// that has zeros instead. Without this the first of them ends the copy.
     pub fn past_unread(mut self, f: impl FnMut(&io::Error) + 'a) -> CopyOptions<'a> {
         self.unread = Some(Box::new(f));
         self
@@ -232,7 +244,7 @@ impl Volume {
         let (base, name) = match at(host, host::place(host)) {
             Ok(opened) => opened,
             Err(e) => {
-                let passed = options.pass(&mut stats, e, Failure::is_hosts, |e| at_hand.not_in(e));
+                let passed = options.pass(&mut stats, e, Failure::is_of_file, |e| at_hand.not_in(e));
                 return passed.map(|()| stats).map_err(|e| at_hand.not_in(e));
             }
         };
@@ -380,7 +392,7 @@ impl CopyIn<'_, '_> {
     }
 
     fn pass(&mut self, e: Failure) -> Result<()> {
-        self.options.pass(&mut self.stats, e, Failure::is_hosts, |e| self.at_hand.not_in(e))
+        self.options.pass(&mut self.stats, e, Failure::is_of_file, |e| self.at_hand.not_in(e))
     }
 
     fn look(&self, name: Option<&[u8]>) -> Result<HostFile> {
@@ -455,23 +467,24 @@ impl CopyIn<'_, '_> {
         let (here, host, name) = (self.descent.here(), &self.at_hand.host, way.name(name));
         if file.kind == FileType::File {
             let (mut data, file) = at(host, here.open_file(from))?;
-            self.stats.files += 1;
+            if dir.mount.is_in(file.id) {
+                return at(host, Err(io::Error::other(OWN_FILE)));
+            }
             let node = way.file(dir, name)?;
             let filled = self.content(&node, &mut data, file.size);
             let whole = filled.and_then(|()| self.finish(&node, &data.into(), &file));
             whole.inspect_err(|_| remove_part(dir, name))?;
+            *self.stats.of_kind(file.kind) += 1;
             return Ok((node, file.identity()));
         }
         let handle = at(host, here.special(from, file.kind))?;
         let node = if file.kind == FileType::Symlink {
-            let target = at(host, here.read_link(from))?;
-            self.stats.symlinks += 1;
-            dir.symlink(name, &target)?
+            dir.symlink(name, &at(host, here.read_link(from))?)?
         } else {
-            self.stats.special += 1;
             dir.mknod(name, file.kind.mode() | 0o600, file.rdev)?
         };
         self.finish(&node, &handle, &file).inspect_err(|_| remove_part(dir, name))?;
+        *self.stats.of_kind(file.kind) += 1;
         Ok((node, file.identity()))
     }
 
@@ -483,13 +496,17 @@ impl CopyIn<'_, '_> {
         let (mut from, mut written, mut end) = (0, 0, size);
         while let Some((start, stop)) = at(&self.at_hand.host, host::next_data(data, from, size))? {
             at(&self.at_hand.host, data.seek(SeekFrom::Start(start)))?;
-            written = self.piece(node, data, start..stop)?;
-            if written < stop {
-                end = written;
+            from = self.piece(node, data, start..stop)?;
+            if from > start {
+                written = from;
+            }
+            if from < stop {
+                end = from;
                 break;
             }
-            from = stop;
         }
+        // It may have become shorter meanwhile, within a hole too.
+        let end = end.min(at(&self.at_hand.host, data.metadata())?.len());
         if written < end {
             node.set(&SetAttr { size: Some(end), ..SetAttr::default() })?;
         }
@@ -630,8 +647,8 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         }
         let first = self.links.get(&node.ino());
         let (here, host) = (self.descent.here(), &self.at_hand.host);
-        if self.descent.is_at_base() {
-            at(host, spare_link(here, name))?;
+        if kind == FileType::File && self.descent.is_at_base() {
+            at(host, spare_special(here, name))?;
         }
         at(host, clear(&node.mount, here, name, (kind, first.is_some())))?;
         if let Some(first) = first {
@@ -781,15 +798,10 @@ fn narrowed(dir: HostDir, wanted: u32) -> io::Result<HostDir> {
     Ok(dir)
 }
 
-/// Refuses a name that the caller has given, if it is a link: he may want what it leads to, as with `/dev/stdout`, or the
-/// link, or not know that there is one.
-fn spare_link(dir: &HostDir, name: &[u8]) -> io::Result<()> {
-    match dir.look(name) {
-        Ok(file) if file.kind == FileType::Symlink => {
-            let to = dir.read_link(name).map(|to| format!(" to {}", String::from_utf8_lossy(&to))).unwrap_or_default();
-            let why = format!("is a symbolic link{to}, which is neither followed nor replaced");
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
-        }
+/// Refuses a file for a name that the caller has given, if it leads to a device as `/dev/stdout` does.
+fn spare_special(dir: &HostDir, name: &[u8]) -> io::Result<()> {
+    match dir.look_behind(name) {
+        Ok(file) if is_special(file.kind) => Err(no_regular_file_there()),
         _ => Ok(()),
     }
 }

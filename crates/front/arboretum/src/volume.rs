@@ -3,11 +3,10 @@
 use crate::dir::{ReadDir, Walk};
 use crate::error::{Failure, Named, Result};
 use crate::file::{File, OpenOptions, next_data, read_whole, write_all};
-use crate::host;
 use crate::meta::{FileTimes, Metadata};
 use crate::node::{FileId, Mount, Node, bytes_of, path_of};
 use crate::registry;
-use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
+use arbor_base::device::{self, Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
     self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileFlags, FileSystem, FileType, FormatOptions, MountOptions,
     Options, RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
@@ -405,10 +404,9 @@ impl Volume {
         self.info.as_ref()
     }
 
-    /// Whether the volume is in this file of the host, or on a loop device that is in it. Nobody knows where the platform does
-    /// not tell: `false`.
+    /// Whether the volume is in this file of the host, be one of them a loop device. `false` where the platform does not tell.
     pub fn is_in(&self, file: &std::fs::File) -> bool {
-        self.mount.is_in(host::id_of(file))
+        file.metadata().is_ok_and(|meta| self.mount.is_in(device::identities(&meta)))
     }
 
     /// The file system itself, at the level of inodes.

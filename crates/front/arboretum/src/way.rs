@@ -21,7 +21,10 @@ impl Way {
         match dir.child_if_any(name)? {
             None => Ok(Way::Free),
             Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Way::Merge(old)),
-            Some(old) if old.is_dir() => Err(Failure::Host(io::ErrorKind::IsADirectory.into())),
+            Some(old) if old.is_dir() => {
+                let why = "cannot overwrite directory with non-directory";
+                Err(Failure::Host(io::Error::new(io::ErrorKind::IsADirectory, why)))
+            }
             Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
             Some(old) => loop {
                 let part = format!(".arbor-part-{}", next_part()).into_bytes();

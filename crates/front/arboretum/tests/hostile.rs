@@ -506,6 +506,35 @@ fn members_that_a_volume_does_not_take_end_an_archive_only_if_told() {
     assert!(error.contains("truncated"), "{error}");
 }
 
+/// What becomes of directories while an archive is unpacked ends nothing: the others get their attributes.
+#[test]
+fn directories_that_are_gone_in_the_end_are_told() {
+    let mut bytes = Vec::new();
+    for (name, kind, link) in [
+        ("e", b'5', ""),
+        ("e2", b'5', ""),
+        ("s", b'2', "e"),
+        ("s/sub", b'5', ""),
+        ("s", b'2', "nowhere"),
+        ("twin", b'1', "e2"),
+        ("last", b'0', ""),
+    ] {
+        named(&mut bytes, (name, kind, link), b"");
+    }
+    let v = Volume::in_memory(64 << 20).unwrap();
+    let mut told = Vec::new();
+    let mut options = CopyOptions::new().past_unread(|e| told.push(e.to_string()));
+    let stats = v.import_tar_with(&bytes[..], &mut options).unwrap();
+    drop(options);
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].starts_with("unpack twin: ") && told[1].starts_with("unpack s/sub: "), "{told:?}");
+    assert_eq!((stats.files, stats.directories, stats.hard_links), (1, 3, 0));
+    for dir in ["e", "e2"] {
+        assert_eq!(v.metadata(dir).unwrap().permissions(), 0o644, "{dir}");
+    }
+    assert!(!v.exists("nowhere") && v.exists("last") && v.exists("e/sub"));
+}
+
 /// Nothing is left of it where the process ends.
 #[test]
 fn what_takes_the_place_of_another_has_no_name_until_it_is_whole() {

@@ -79,8 +79,17 @@ impl<'a> Trouble<'a> {
     }
 
     /// The last error is the command's.
-    pub(crate) fn end(self) -> Result<()> {
-        self.last.map_or(Ok(()), Err)
+    pub(crate) fn end(mut self) -> Result<()> {
+        self.last.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Where something else ends the command, nothing is left untold.
+impl Drop for Trouble<'_> {
+    fn drop(&mut self) {
+        if let Some(e) = self.last.take() {
+            show::tell(format_args!("{}: {}", self.who, show::clean(e)));
+        }
     }
 }
 
@@ -420,9 +429,12 @@ pub(crate) fn put(args: &PutArgs) -> Result<()> {
         let options = CopyOptions::new().stop_when(&stop).keep_owner(args.owner.is_none());
         let options = options.progress(|stats, path| progress.copied(stats, path));
         let mut options = options.past_unread(|e| progress.above(|| trouble.note(anyhow!("{e}"))));
-        let stats = volume.copy_in_with(source, &target, &mut options)?;
+        let copied = volume.copy_in_with(source, &target, &mut options);
         drop(options);
-        tell_skipped("arbor put", &stats);
+        match copied {
+            Err(e) if e.kind() != ErrorKind::Interrupted => trouble.note(e.into()),
+            copied => tell_skipped("arbor put", &copied?),
+        }
     }
     progress.clear();
     volume.close().map_err(|e| image.said(e))?;
@@ -437,6 +449,10 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
     let is_source_dir = |path: &Path| volume.symlink_metadata(path).is_ok_and(|m| m.is_dir());
     let (mut left_out, mut trouble) = (LeftOut::default(), Trouble::new("arbor get", &image));
     for (source, target) in places(&args.paths, is_source_dir, Path::is_dir)? {
+        if let Some(e) = volume.symlink_metadata(source).ok().and_then(|meta| named_link(&meta, &target, &args.paths)) {
+            trouble.note(e);
+            continue;
+        }
         let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
         if keeps(Preserve::Owner) {
             options = options.keep_owner(true);
@@ -457,6 +473,15 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
     progress.clear();
     tell_left_out("arbor get", &left_out);
     trouble.end()
+}
+
+/// Why a link that was named as the target is not used: the user may want what it leads to, as with `/dev/stdout`, or the link,
+/// or not know that there is one.
+fn named_link(source: &Metadata, target: &Path, paths: &[PathBuf]) -> Option<anyhow::Error> {
+    let is_named = paths.last().is_some_and(|path| path == target) && !source.is_dir() && !source.is_symlink();
+    let to = std::fs::read_link(target).ok().filter(|_| is_named)?;
+    let (target, to) = (target.display(), to.display());
+    Some(anyhow!("{target}: is a symbolic link to {to}, which is neither followed nor replaced"))
 }
 
 pub(crate) fn rm(args: &RmArgs) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::args::ImageArgs;
 use crate::holder::{self, Peek};
 use crate::used::foreign_name;
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, PatientDevice, SECTOR};
+use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, PatientDevice, SECTOR, identities};
 use arboretum::vfs::{Devices, Engine, OptionSpec, Options, Utilisation, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
 use std::collections::BTreeSet;
@@ -94,7 +94,9 @@ impl Image {
     /// Refuses to use a file for anything else that the volume is in.
     pub(crate) fn spare(&self, file: &Path) -> Result<()> {
         let all = self.extra.iter().map(|(_, path)| path).chain([&self.path]);
-        match all.into_iter().any(|path| is_same(path, file)) {
+        let of = |path: &Path| std::fs::metadata(path).map(|meta| identities(&meta)).unwrap_or_default();
+        let own = of(file);
+        match all.into_iter().any(|path| is_same(path, file) || of(path).iter().any(|id| own.contains(id))) {
             true => bail!("{}: {OWN_FILE}", file.display()),
             false => Ok(()),
         }

@@ -504,9 +504,14 @@ fn the_file_behind_a_loop_device_is_overwritten_by_nothing() {
         arbor(&["get"], &[&disk.device, Path::new("f"), &behind]),
         arbor(&["tar", "--export"], &[&behind, &disk.device]),
         arbor(&["tar", "--export"], &[&disk.device, &disk.device]),
+        arbor(&["tar", "--export"], &[&disk.device, &behind]),
+        arbor(&["tar", "--import"], &[&behind, &disk.device]),
+        arbor(&["map", "-o"], &[&disk.device, &behind]),
     ] {
         assert!(out.code == Some(1) && out.said.contains("the volume itself is in this file"), "{}", out.said);
     }
+    let out = arbor(&["get"], &[&behind, Path::new("f"), &disk.device]);
+    assert!(out.code == Some(1) && out.said.contains("no regular file"), "{}", out.said);
     arbor(&["get"], &[&disk.device, Path::new("f"), &disk.dir.path().join("out")]).well();
     assert_eq!(fs::read(disk.dir.path().join("out")).unwrap(), b"kept");
 }

@@ -81,6 +81,18 @@ fn a_link_that_was_named_is_neither_followed_nor_replaced() {
         assert_eq!(fs::read_link(at(link)).unwrap(), Path::new(to));
     }
     assert_eq!(fs::read(at("old")).unwrap(), b"old");
+    // What lies in a directory that was named is replaced, and so is a link by a link, each time.
+    fs::create_dir(at("out")).unwrap();
+    symlink("../old", at("out/f")).unwrap();
+    ok(dir, &["put", "x.img", "to-file", "/link"]);
+    for _ in 0..2 {
+        ok(dir, &["get", "x.img", "f", "link", "out"]);
+        ok(dir, &["get", "x.img", "link", "to-nothing"]);
+        assert_eq!((fs::read(at("out/f")).unwrap(), fs::read(at("old")).unwrap()), (b"new".to_vec(), b"old".to_vec()));
+        assert!([at("out/link"), at("to-nothing")].iter().all(|l| fs::read_link(l).unwrap() == Path::new("old")));
+    }
+    fs::remove_file(at("to-nothing")).unwrap();
+    symlink("absent", at("to-nothing")).unwrap();
     for args in [
         &["mkfs", "-s", "64M", "to-nothing"][..],
         &["mkfs", "-s", "64M", "-o", "log=to-nothing", "new.img"],
@@ -107,7 +119,7 @@ fn one_that_fails_does_not_end_the_rest() {
         lines,
         [
             "arbor put: copy absent: No such file or directory",
-            "arbor put: copy tree/a.txt: Is a directory",
+            "arbor put: copy tree/a.txt: cannot overwrite directory with non-directory",
             "arbor put: copy gone: No such file or directory"
         ]
     );
@@ -134,6 +146,23 @@ fn one_that_fails_does_not_end_the_rest() {
     says(&["rm", "x.img", "no", "tree", "/", "tree/sub/b.txt", "none"], 4);
     assert_eq!(ok(dir, &["ls", "x.img", "tree/sub"]), "deep\n");
     ok(dir, &["fsck", "-n", "-f", "x.img"]);
+}
+
+#[test]
+fn a_file_too_large_does_not_end_the_rest() {
+    each_engine(|dir, _| {
+        fs::write(dir.join("big"), vec![7; 80 << 20]).unwrap();
+        fs::write(dir.join("f"), "small").unwrap();
+        let err = fails(dir, &["put", "x.img", "no", "none", "big", "f", "/"]);
+        let told: Vec<&str> = err.lines().map(|line| line.rsplit(": ").next().unwrap()).collect();
+        assert_eq!(
+            told,
+            ["No such file or directory", "No such file or directory", "No space left on device"],
+            "{err}"
+        );
+        assert_eq!((ok(dir, &["ls", "x.img"]).as_str(), ok(dir, &["cat", "x.img", "f"]).as_str()), ("f\n", "small"));
+        ok(dir, &["fsck", "-n", "-f", "x.img"]);
+    });
 }
 
 #[cfg(target_os = "linux")]

@@ -1,6 +1,6 @@
 //! A log on a device of its own.
 
-use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, OffsetDevice, RecordingDevice};
+use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, OffsetDevice, RecordingDevice, SECTOR};
 use arbor_base::vfs::*;
 use arbor_torture::config::Config;
 use arbor_torture::crash::explore;
@@ -231,6 +231,33 @@ fn a_log_that_was_emptied_twice_goes_with_no_older_copy() {
         assert!(!in_use || is_refused(&between), "{first:?}, {then:?}");
         assert!(has_all(&*mounted(&after, false).expect("the right ones")));
     }
+}
+
+/// A copy of the superblock, which may be of no mount, stands for a damaged one: what a log of a later mount lacks is told, and
+/// the numbers of mounts do not go back, so that no older copy fits afterwards.
+#[test]
+fn a_damaged_superblock_does_not_make_a_volume_fit() {
+    let damage = |volume: &MemDevice| volume.write_at(Kind::Super, 0, &[0; SECTOR]).expect("write");
+    let before = cut();
+    for by in ALL {
+        let after = before.snapshot();
+        recover(&after, by);
+        let after = after.snapshot();
+        let wrong = mixed(&before, &after);
+        damage(&wrong);
+        for repair in [Repair::No, Repair::Yes] {
+            let report = checked(&wrong, repair);
+            assert!(report.issues.iter().any(|i| i.code == "LogTime"), "{by:?}: {:?}", report.issues);
+        }
+    }
+    let right = before.snapshot();
+    for _ in 0..3 {
+        mounted(&right, false).expect("mount").unmount().expect("unmount");
+    }
+    damage(&right);
+    assert_eq!(checked(&right, Repair::Yes).remaining(), 0);
+    assert!(mounted(&mixed(&before, &right.snapshot()), false).is_err(), "an older copy fits");
+    assert!(has_all(&*mounted(&right, false).expect("the right ones")));
 }
 
 /// Volume and log go to the next mount in several writes: after a power cut between any two of them they still fit.

@@ -15,7 +15,7 @@
 
 use super::{OpenMode, lock};
 use parking_lot::Mutex;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,14 +51,35 @@ enum Holder {
     Kernel,
 }
 
+/// Numbers of which two files have one in common if they are the same, or one lies in the other: that of the host's file system
+/// with that of the inode, of a block device its own, and of a loop device those of the file behind it. None where the platform
+/// does not tell.
 #[cfg(unix)]
-fn identity(file: &File) -> Option<(u64, u64)> {
+pub fn identities(file: &Metadata) -> Vec<(u64, u64)> {
     use std::os::unix::fs::MetadataExt;
-    file.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
+    let of_inode = |meta: &Metadata| (meta.dev(), meta.ino());
+    let number = number_of(file);
+    let behind = number.and_then(path_behind).and_then(|path| path.metadata().ok());
+    let all = [Some(of_inode(file)), number.map(|number| (u64::MAX, number)), behind.as_ref().map(of_inode)];
+    all.into_iter().flatten().collect()
 }
 
+/// No numbers: this platform does not tell.
 #[cfg(not(unix))]
-fn identity(_file: &File) -> Option<(u64, u64)> {
+pub fn identities(_file: &Metadata) -> Vec<(u64, u64)> {
+    Vec::new()
+}
+
+/// The file behind a loop device.
+#[cfg(target_os = "linux")]
+fn path_behind(number: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let path = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    Some(PathBuf::from(path.trim_end_matches('\n')))
+}
+
+#[cfg(all(unix, not(target_os = "linux")))]
+fn path_behind(_number: u64) -> Option<PathBuf> {
     None
 }
 
@@ -112,10 +133,9 @@ impl Claim {
         self.number
     }
 
-    /// The numbers of the files that it is in, that of the host's file system and that of the inode: its own, and of a loop
-    /// device the file behind it. None where the platform does not tell.
+    /// See [`identities`].
     pub fn identities(&self) -> Vec<(u64, u64)> {
-        [Some(&self.file), self.behind.as_ref()].into_iter().flatten().filter_map(identity).collect()
+        self.file.metadata().map(|meta| identities(&meta)).unwrap_or_default()
     }
 
     /// How it was opened.
@@ -204,14 +224,10 @@ fn hold(path: &Path) -> io::Result<Holder> {
 #[cfg(target_os = "linux")]
 fn lock_behind(number: u64, mode: OpenMode) -> io::Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt;
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let Ok(path) = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")) else {
-        return Ok(None);
-    };
-    let path = Path::new(path.trim_end_matches('\n'));
+    let Some(path) = path_behind(number) else { return Ok(None) };
     let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32;
-    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return Ok(None) };
-    patiently(|| lock::take(&file, path, mode))?;
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(&path) else { return Ok(None) };
+    patiently(|| lock::take(&file, &path, mode))?;
     Ok(Some(file))
 }
 
@@ -227,9 +243,13 @@ fn hold(_path: &Path) -> io::Result<Holder> {
 
 #[cfg(unix)]
 fn device_number(file: &File) -> io::Result<Option<u64>> {
+    Ok(number_of(&file.metadata()?))
+}
+
+#[cfg(unix)]
+fn number_of(file: &Metadata) -> Option<u64> {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let meta = file.metadata()?;
-    Ok(meta.file_type().is_block_device().then(|| meta.rdev()))
+    file.file_type().is_block_device().then(|| file.rdev())
 }
 
 #[cfg(not(unix))]

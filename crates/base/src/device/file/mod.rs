@@ -13,7 +13,7 @@ mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
 use super::{Completion, Device, Geometry, Kind, Medium, Op, Request, SECTOR, Ticket, zeroed};
-pub use claim::Claim;
+pub use claim::{Claim, identities};
 use holes::Holes;
 use parking_lot::Mutex;
 use pool::{Pool, Run};

@@ -83,24 +83,35 @@ impl Import<'_, '_> {
                 self.member(&member, &path, &mut reader)?;
                 self.options.tell(&self.stats, &path)
             });
-            // Which member it was is more use than that it was an import.
-            let name = shown(&member.path).into_bytes();
-            let named = |e: Failure| e.named("unpack", &name);
-            done.or_else(|e| self.options.pass(&mut self.stats, e, Failure::is_of_name, named))
-                .map_err(|e| Failure::Host(named(e)))?;
+            done.or_else(|e| self.pass(e, &member.path))?;
         }
         for (kept, set) in std::mem::take(&mut self.directories).into_iter().rev() {
             let path = self.trail.names(kept).join(&b'/');
-            match self.place(&path)? {
-                Some((dir, name)) => dir.child(&name)?.set(&set)?,
-                None => self.volume.mount().root()?.set(&set)?,
-            };
+            self.finish_directory(&path, &set).or_else(|e| self.pass(e, &path))?;
         }
         Ok(())
     }
 
+    fn finish_directory(&mut self, path: &[u8], set: &SetAttr) -> Result<()> {
+        let node = match self.place(path, false)? {
+            Some((dir, name)) => dir.child(&name)?,
+            None => self.volume.mount().root()?,
+        };
+        // A later member may have the name.
+        node.need_dir()?.set(set).map(drop)
+    }
+
+    /// Goes on after a member that the volume does not take, if that is wanted. Which it was is more use than that it was an
+    /// import.
+    fn pass(&mut self, e: Failure, path: &[u8]) -> Result<()> {
+        let name = shown(path).into_bytes();
+        let named = |e: Failure| e.named("unpack", &name);
+        let passed = self.options.pass(&mut self.stats, e, Failure::is_of_member, named);
+        passed.map_err(|e| Failure::Host(named(e)))
+    }
+
     fn member<R: Read>(&mut self, member: &Member, path: &[u8], reader: &mut TarReader<R>) -> Result<()> {
-        let Some((dir, name)) = self.place(path)? else {
+        let Some((dir, name)) = self.place(path, true)? else {
             return match member.what {
                 What::File(FileType::Dir) => self.keep_directory(&self.volume.mount().root()?, member, path),
                 _ => Err(Errno::EISDIR.into()),
@@ -156,25 +167,19 @@ impl Import<'_, '_> {
     ) -> Result<Node> {
         let name = way.name(name);
         let (node, filled) = match kind {
-            FileType::Symlink => {
-                self.stats.symlinks += 1;
-                (dir.symlink(name, &member.link)?, Ok(()))
-            }
+            FileType::Symlink => (dir.symlink(name, &member.link)?, Ok(())),
             FileType::File => {
-                self.stats.files += 1;
                 let node = way.file(dir, name)?;
                 let filled = self.content(&node, member, path, reader);
                 (node, filled)
             }
-            special => {
-                self.stats.special += 1;
-                (dir.mknod(name, special.mode() | 0o600, member.rdev)?, Ok(()))
-            }
+            special => (dir.mknod(name, special.mode() | 0o600, member.rdev)?, Ok(())),
         };
         let whole = filled
             .and_then(|()| self.attributes(&node, member, path))
             .and_then(|()| node.set(&self.options.attributes(&host_file(member, kind))).map(drop));
         whole.inspect_err(|_| remove_part(dir, name))?;
+        *self.stats.of_kind(kind) += 1;
         Ok(node)
     }
 
@@ -214,8 +219,8 @@ impl Import<'_, '_> {
         Ok(())
     }
 
-    /// Directory and name of `path`, made as needed; `None` for the root.
-    fn place(&mut self, path: &[u8]) -> Result<Option<(Arc<Node>, Vec<u8>)>> {
+    /// Directory and name of `path`, made as needed if that is wanted; `None` for the root.
+    fn place(&mut self, path: &[u8], make: bool) -> Result<Option<(Arc<Node>, Vec<u8>)>> {
         if path.is_empty() {
             return Ok(None);
         }
@@ -232,11 +237,12 @@ impl Import<'_, '_> {
             let next = match dir.child_if_any(name)? {
                 Some(node) if node.attr.file_type() == FileType::Symlink => {
                     is_near = false;
-                    let way = names.get(..=depth).unwrap_or_default().join(&b'/');
-                    self.volume.dir_by_link(&join(b"/", &way))?
+                    let way = join(b"/", &names.get(..=depth).unwrap_or_default().join(&b'/'));
+                    if make { self.volume.dir_by_link(&way) } else { self.volume.mount().resolve(&way, true) }?
                 }
                 Some(node) => node,
-                None => self.volume.make_dir(&dir, name)?,
+                None if make => self.volume.make_dir(&dir, name)?,
+                None => return Err(Errno::ENOENT.into()),
             };
             dir = Arc::new(next.need_dir()?);
             if is_near {

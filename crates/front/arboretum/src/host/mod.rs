@@ -10,9 +10,9 @@ mod portable;
 mod unix;
 
 #[cfg(not(unix))]
-pub(crate) use portable::{Handle, HostDir, id_of, may_chown};
+pub(crate) use portable::{Handle, HostDir, may_chown};
 #[cfg(unix)]
-pub(crate) use unix::{Handle, HostDir, id_of, may_chown};
+pub(crate) use unix::{Handle, HostDir, may_chown};
 
 use crate::trail::{Kept, Trail};
 use arbor_base::vfs::{FileType, Time};
@@ -149,8 +149,12 @@ pub(crate) fn next_data(file: &fs::File, from: u64, size: u64) -> io::Result<Opt
         }
         Err(e) => return Err(e.into()),
     };
-    let end = seek(file, SeekFrom::Hole(start))?;
-    Ok(Some((start, end)))
+    match seek(file, SeekFrom::Hole(start)) {
+        Ok(end) => Ok(Some((start, end))),
+        // It has become shorter.
+        Err(rustix::io::Errno::NXIO) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The next stretch of data at or after `from`: all of it, where holes cannot be seen.

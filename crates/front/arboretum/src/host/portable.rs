@@ -68,6 +68,11 @@ impl HostDir {
         Ok(host_file(&fs::symlink_metadata(self.at(name)?)?))
     }
 
+    /// What the name leads to.
+    pub(crate) fn look_behind(&self, name: &[u8]) -> io::Result<HostFile> {
+        Ok(host_file(&fs::metadata(self.at(name)?)?))
+    }
+
     /// What it holds, in no order.
     pub(crate) fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         fs::read_dir(&self.0)?.map(|e| Ok(bytes_of(Path::new(&e?.file_name())).into_owned())).collect()
@@ -149,11 +154,6 @@ fn host_file(meta: &fs::Metadata) -> HostFile {
         id: None,
         is_linked: false,
     }
-}
-
-/// The numbers that no other file has: not told here.
-pub(crate) fn id_of(_file: &fs::File) -> Option<(u64, u64)> {
-    None
 }
 
 /// A file's attributes, of which this platform takes none.

@@ -76,6 +76,11 @@ impl HostDir {
         host_file(&sys::statat(&self.0, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
+    /// What the name leads to.
+    pub(crate) fn look_behind(&self, name: &[u8]) -> io::Result<HostFile> {
+        host_file(&sys::statat(&self.0, plain(name)?, AtFlags::empty())?)
+    }
+
     /// What it holds, in no order.
     pub(crate) fn names(&self) -> io::Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
@@ -198,11 +203,6 @@ fn host_file(stat: &Stat) -> io::Result<HostFile> {
 #[allow(clippy::unnecessary_cast, reason = "the types are others on other systems")]
 fn id(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
-}
-
-/// The numbers that no other file has.
-pub(crate) fn id_of(file: &fs::File) -> Option<(u64, u64)> {
-    sys::fstat(file).ok().map(|stat| id(&stat))
 }
 
 /// A file whose attributes are asked for and changed.

@@ -51,7 +51,8 @@ pub fn is_of_this_time(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result
         let why = format!("mount {of_volume} of the volume has not ended, and this is its log from mount {of_log}");
         return Err(Error::refused(format!("option log: that is an older copy of the log: {why}")));
     }
-    let is_handed_over = is_in_use && anchor.records.get() == of_volume;
+    // A copy that stands for a damaged superblock may know of no mount.
+    let is_handed_over = is_in_use && of_volume != 0 && anchor.records.get() == of_volume;
     if of_log <= of_volume || is_handed_over {
         return Ok(());
     }
