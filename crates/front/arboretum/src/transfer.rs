@@ -310,20 +310,12 @@ impl AtHand {
 
     /// Why it was not copied into the volume.
     fn not_in(&self, e: Failure) -> io::Error {
-        let host = bytes_of(&self.host);
-        match e {
-            Failure::Host(_) => e.named("copy", &host),
-            e => e.named("copy", &[&host, &b" to "[..], &self.path].concat()),
-        }
+        e.named("copy", &[&bytes_of(&self.host), &b" to "[..], &self.path].concat())
     }
 
     /// Why it was not copied out.
     fn not_out(&self, e: Failure) -> io::Error {
-        let host = bytes_of(&self.host);
-        match e {
-            Failure::Host(_) => e.named("copy to", &host),
-            e => e.named("copy", &[&self.path, &b" to "[..], &host].concat()),
-        }
+        e.named("copy", &[&self.path, &b" to "[..], &bytes_of(&self.host)].concat())
     }
 }
 

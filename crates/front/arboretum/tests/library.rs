@@ -300,7 +300,7 @@ fn errors_name_operation_and_path() {
         assert_eq!(error.kind(), ErrorKind::NotFound);
         assert_eq!(errno(&error), Some(Errno::ENOENT));
         let error = v.copy_in("/no/such/file", "x").unwrap_err();
-        assert_eq!(error.to_string(), "copy /no/such/file: No such file or directory");
+        assert_eq!(error.to_string(), "copy /no/such/file to x: /no/such/file: No such file or directory");
     });
 }
 

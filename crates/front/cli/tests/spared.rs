@@ -118,9 +118,9 @@ fn one_that_fails_does_not_end_the_rest() {
     assert_eq!(
         lines,
         [
-            "arbor put: copy absent: No such file or directory",
-            "arbor put: copy tree/a.txt: cannot overwrite directory with non-directory",
-            "arbor put: copy gone: No such file or directory"
+            "arbor put: copy absent to /absent: absent: No such file or directory",
+            "arbor put: copy tree/a.txt to /tree/a.txt: cannot overwrite directory with non-directory",
+            "arbor put: copy gone to /gone: gone: No such file or directory"
         ]
     );
     let all = ok(dir, &["ls", "-aR", "x.img"]);

@@ -61,6 +61,10 @@ impl Core {
     pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
         let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
         let len = self.geom.chunk_size();
+        // Something else lies there: it is the number that is wrong.
+        if self.cache.peek(Name::Block(chunk.0)).is_some_and(|found| found.len() != len) {
+            return Err(Errno::ESTALE.into());
+        }
         let bytes = self.buffer(chunk, len, What::Chunk)?;
         let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
         if let Some(damage) = self.damaged.get(ino) {
