@@ -530,7 +530,9 @@ pub(crate) fn mv(args: &MvArgs) -> Result<()> {
     let mut trouble = Trouble::new("arbor mv", &image);
     for (source, target) in places(&args.paths, is_dir, is_dir)? {
         let moved = volume.rename(source, &target).map_err(|e| match e.kind() {
-            ErrorKind::InvalidInput => io::Error::new(e.kind(), "a directory cannot be moved into itself"),
+            ErrorKind::InvalidInput if target.starts_with(source) => {
+                io::Error::new(e.kind(), "a directory cannot be moved into itself")
+            }
             _ => e,
         });
         let at_fault = if volume.symlink_metadata(source).is_err() { source } else { &target };

@@ -93,10 +93,8 @@ impl Image {
 
     /// Refuses to use a file for anything else that the volume is in.
     pub(crate) fn spare(&self, file: &Path) -> Result<()> {
-        let all = self.extra.iter().map(|(_, path)| path).chain([&self.path]);
-        let of = |path: &Path| std::fs::metadata(path).map(|meta| identities(&meta)).unwrap_or_default();
-        let own = of(file);
-        match all.into_iter().any(|path| is_same(path, file) || of(path).iter().any(|id| own.contains(id))) {
+        let mut all = self.extra.iter().map(|(_, path)| path).chain([&self.path]);
+        match all.any(|path| is_same(path, file)) {
             true => bail!("{}: {OWN_FILE}", file.display()),
             false => Ok(()),
         }
@@ -343,12 +341,12 @@ impl Image {
     }
 }
 
-/// Whether two names lead to one file, which need not be there.
+/// Whether two names lead to one file, which need not be there, or one of them to a loop device on it.
 fn is_same(a: &Path, b: &Path) -> bool {
-    #[cfg(unix)]
-    if let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) {
-        use std::os::unix::fs::MetadataExt;
-        return (a.dev(), a.ino()) == (b.dev(), b.ino());
+    let numbers = |path: &Path| std::fs::metadata(path).map(|meta| identities(&meta)).unwrap_or_default();
+    let of_a = numbers(a);
+    if numbers(b).iter().any(|id| of_a.contains(id)) {
+        return true;
     }
     let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     matches!((whole(a), whole(b)), (Ok(a), Ok(b)) if a == b)
